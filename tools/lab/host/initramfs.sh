@@ -1,0 +1,33 @@
+# The first file system: busybox, and the few modules that reach this machine's own root over 9p.
+
+INITRAMFS_MODULES="virtio_pci 9p 9pnet_virtio overlay"
+
+ensure_initramfs() {
+    local version stamp work
+    version=$(cat "$LAB_CACHE/kernel/version")
+    stamp=$( (echo "$version $INITRAMFS_MODULES"; cat "$LAB_HOME/guest/init" "$(command -v busybox)") | sha256sum)
+    INITRAMFS=$LAB_CACHE/initramfs-${stamp:0:16}
+    [ -s "$INITRAMFS" ] && return
+    work=$(mktemp -d "$LAB_CACHE/initramfs.XXXXXX")
+    mkdir -p "$work"/{bin,proc,sys,dev,host,layer,root}
+    cp "$(command -v busybox)" "$work/bin/busybox"
+    cp "$LAB_HOME/guest/init" "$work/init"
+    chmod +x "$work/init"
+    copy_modules "$version" "$work"
+    (cd "$work" && find . | cpio -o -H newc --quiet) >"$work.cpio"
+    rm -rf "$work"
+    find "$LAB_CACHE" -maxdepth 1 -name 'initramfs-*' -mmin +60 -delete
+    mv "$work.cpio" "$INITRAMFS"
+}
+
+copy_modules() { # VERSION ROOT
+    local module kind path
+    for module in $INITRAMFS_MODULES; do
+        modprobe -S "$1" -d "$LAB_CACHE/kernel" --show-depends "$module" || fail "the kernel has no module $module"
+    done | while read -r kind path _; do
+        [ "$kind" = insmod ] || continue
+        install -D -m 644 "$path" "$2${path#"$LAB_CACHE/kernel"}"
+    done
+    cp "$LAB_CACHE/kernel/lib/modules/$1/modules."{order,builtin,builtin.modinfo} "$2/lib/modules/$1/"
+    depmod -b "$2" "$1"
+}
