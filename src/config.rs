@@ -1,0 +1,270 @@
+//! Settings: environment variables, read once, when the first device is opened.
+//!
+//! A bad value never stops anything: it is named in one line on stderr, its default is used, the rest goes on.
+//! [`TABLE`] is the one list of them, for parsing, `trtop help env` and the README.
+
+use std::path::PathBuf;
+
+/// A setting as users read about it.
+pub struct Setting {
+    /// Variable.
+    pub name: &'static str,
+    /// Allowed values.
+    pub values: &'static str,
+    /// Value if unset.
+    pub default: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// Every setting.
+pub const TABLE: &[Setting] = &[
+    Setting {
+        name: "TELEREDUCE",
+        values: "on, off",
+        default: "on",
+        help: "off: the preloaded library does nothing at all",
+    },
+    Setting {
+        name: "TELEREDUCE_SNAPSHOT",
+        values: "file name; %p = pid, %h = host, %r = rank",
+        default: "(none)",
+        help: "write the final counters as JSON to this file when the program exits",
+    },
+    Setting {
+        name: "TELEREDUCE_LATENCY",
+        values: "0 to 1000000000",
+        default: "64",
+        help: "measure the post-to-poll latency of one in this many signaled sends; 1 = all, 0 = none",
+    },
+    Setting {
+        name: "TELEREDUCE_EVENTS",
+        values: "on, off",
+        default: "on",
+        help: "write an event with its end time for each completed signaled send into the segment's ring",
+    },
+    Setting {
+        name: "TELEREDUCE_MIN_BYTES",
+        values: "0 to 4294967295",
+        default: "16",
+        help: "sends of at most this many bytes are control messages: counted, but without an event",
+    },
+    Setting {
+        name: "TELEREDUCE_DIR",
+        values: "an existing directory in memory (tmpfs)",
+        default: "/dev/shm",
+        help: "where segments are created, and where trtop looks for them",
+    },
+];
+
+/// The settings of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// False: do nothing.
+    pub enabled: bool,
+    /// Template of the final snapshot's name.
+    pub snapshot: Option<String>,
+    /// One in how many signaled sends is timed; 0 = none.
+    pub latency_every: u32,
+    /// Whether completions make events.
+    pub events: bool,
+    /// Largest message without an event.
+    pub min_event_bytes: u64,
+    /// Where the segment goes.
+    pub dir: PathBuf,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            enabled: true,
+            snapshot: None,
+            latency_every: 64,
+            events: true,
+            min_event_bytes: 16,
+            dir: crate::shm::discover::DEFAULT_DIR.into(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the settings through `get` (as `std::env::var_os`, lossily as text); returns what was wrong with them.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> (Config, Vec<String>) {
+        let mut c = Config::default();
+        let mut wrong = Vec::new();
+        let mut bad = |name: &str, value: &str| {
+            let s = TABLE
+                .iter()
+                .find(|s| s.name == name)
+                .expect("every variable that is read is in TABLE");
+            wrong.push(format!(
+                "{name}={value} is not valid (allowed: {}); using {}",
+                s.values, s.default
+            ));
+        };
+        let set = |name: &str| get(name).filter(|v| !v.is_empty());
+
+        let mut switch = |name: &str, into: &mut bool| {
+            if let Some(v) = set(name) {
+                match v.to_ascii_lowercase().as_str() {
+                    "on" | "1" | "yes" | "true" => *into = true,
+                    "off" | "0" | "no" | "false" => *into = false,
+                    _ => bad(name, &v),
+                }
+            }
+        };
+        switch("TELEREDUCE", &mut c.enabled);
+        switch("TELEREDUCE_EVENTS", &mut c.events);
+
+        if let Some(v) = set("TELEREDUCE_LATENCY") {
+            match v.parse() {
+                Ok(n) if n <= 1_000_000_000 => c.latency_every = n,
+                _ => bad("TELEREDUCE_LATENCY", &v),
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_MIN_BYTES") {
+            match v.parse::<u32>() {
+                Ok(n) => c.min_event_bytes = u64::from(n),
+                Err(_) => bad("TELEREDUCE_MIN_BYTES", &v),
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_DIR") {
+            if std::path::Path::new(&v).is_dir() {
+                c.dir = v.into();
+            } else {
+                bad("TELEREDUCE_DIR", &v);
+            }
+        }
+        c.snapshot = set("TELEREDUCE_SNAPSHOT");
+        (c, wrong)
+    }
+}
+
+/// Rank and world size from the launchers' variables: Open MPI, MPICH and others by PMI, PMIx, Slurm, torchrun.
+pub fn rank(get: impl Fn(&str) -> Option<String>) -> (Option<u64>, Option<u64>) {
+    let first = |names: &[&str]| names.iter().find_map(|n| get(n)?.trim().parse().ok());
+    (
+        first(&[
+            "OMPI_COMM_WORLD_RANK",
+            "PMIX_RANK",
+            "PMI_RANK",
+            "SLURM_PROCID",
+            "RANK",
+        ]),
+        first(&[
+            "OMPI_COMM_WORLD_SIZE",
+            "PMI_SIZE",
+            "SLURM_NTASKS",
+            "WORLD_SIZE",
+        ]),
+    )
+}
+
+/// Fills a snapshot's name: `%p` pid, `%h` host, `%r` rank (`0` if there is none), `%%` a percent sign; any other use
+/// of `%` stays as it is.
+pub fn expand(template: &str, pid: u32, host: &str, rank: Option<u64>) -> String {
+    let mut out = String::with_capacity(template.len() + 16);
+    let mut rest = template.chars();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        match rest.next() {
+            Some('p') => out += &pid.to_string(),
+            Some('h') => out += host,
+            Some('r') => out += &rank.unwrap_or(0).to_string(),
+            Some('%') => out.push('%'),
+            Some(other) => out.extend(['%', other]),
+            None => out.push('%'),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        move |n| {
+            pairs
+                .iter()
+                .find(|(k, _)| *k == n)
+                .map(|(_, v)| (*v).to_string())
+        }
+    }
+
+    #[test]
+    fn unset_means_default() {
+        assert_eq!(Config::read(env(&[])), (Config::default(), vec![]));
+        assert_eq!(
+            Config::read(env(&[("TELEREDUCE_LATENCY", "")])).0,
+            Config::default()
+        );
+    }
+
+    #[test]
+    fn a_bad_value_is_named_and_the_rest_goes_on() {
+        let (c, wrong) = Config::read(env(&[
+            ("TELEREDUCE_LATENCY", "fast"),
+            ("TELEREDUCE_EVENTS", "off"),
+        ]));
+        assert_eq!((c.latency_every, c.events), (64, false));
+        assert_eq!(
+            wrong,
+            ["TELEREDUCE_LATENCY=fast is not valid (allowed: 0 to 1000000000); using 64"]
+        );
+    }
+
+    #[test]
+    fn every_bad_value_is_named() {
+        for s in TABLE.iter().filter(|s| s.name != "TELEREDUCE_SNAPSHOT") {
+            let (c, wrong) = Config::read(env(&[(s.name, "-1x")]));
+            assert_eq!(c, Config::default());
+            assert_eq!(wrong.len(), 1, "{}", s.name);
+            assert!(
+                wrong[0].starts_with(&format!("{}=-1x ", s.name)) && wrong[0].contains(s.values)
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_tells_the_real_defaults() {
+        let d = Config::default();
+        let text = |n: &str| TABLE.iter().find(|s| s.name == n).unwrap().default;
+        assert_eq!(text("TELEREDUCE_LATENCY"), d.latency_every.to_string());
+        assert_eq!(text("TELEREDUCE_MIN_BYTES"), d.min_event_bytes.to_string());
+        assert_eq!(text("TELEREDUCE_DIR"), d.dir.to_str().unwrap());
+        assert_eq!(
+            (
+                text("TELEREDUCE") == "on",
+                text("TELEREDUCE_EVENTS") == "on"
+            ),
+            (d.enabled, d.events)
+        );
+    }
+
+    #[test]
+    fn ranks_come_from_any_launcher() {
+        for n in [
+            "OMPI_COMM_WORLD_RANK",
+            "PMI_RANK",
+            "PMIX_RANK",
+            "SLURM_PROCID",
+            "RANK",
+        ] {
+            assert_eq!(rank(env(&[(n, "7")])).0, Some(7));
+        }
+        assert_eq!(rank(env(&[("RANK", "x")])), (None, None));
+    }
+
+    #[test]
+    fn names_expand() {
+        assert_eq!(
+            expand("/tmp/%h-%p-%r.json", 12, "a", Some(3)),
+            "/tmp/a-12-3.json"
+        );
+        assert_eq!(expand("100%% %x %", 1, "", None), "100% %x %");
+    }
+}

@@ -1,0 +1,6 @@
+//! telereduce
+pub mod clock;
+pub mod config;
+pub mod shm;
+pub mod telemetry;
+pub mod verbs;

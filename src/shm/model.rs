@@ -1,0 +1,368 @@
+//! A segment's copy, added up: plain numbers per QP, port and peer.
+//!
+//! A port's or peer's counters are those of its QPs plus what retired QPs left there. A port's receives also hold those
+//! posted to its shared receive queues; a QP that takes from an SRQ counts a receive as posted when it is completed.
+
+use super::layout::{DoneCounters, Life, NONE, PostCounters, QpRecord};
+use super::reader::Reader;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Work requests and bytes of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// WRs that the provider accepted.
+    pub wr_posted: u64,
+    /// WRs retired by a successful completion, their own or a later one's.
+    pub wr_completed: u64,
+    /// WRs completed in error, flushes included.
+    pub wr_failed: u64,
+    /// WRs that vanished without completion (RESET, destroy).
+    pub wr_dropped: u64,
+    /// posted - completed - failed - dropped.
+    pub wr_outstanding: u64,
+    /// Send: payload bytes posted. Receive: buffer bytes posted.
+    pub bytes_posted: u64,
+    /// Send: bytes of `wr_completed`. Receive: bytes that arrived.
+    pub bytes_completed: u64,
+    /// Bytes of `wr_failed`.
+    pub bytes_failed: u64,
+    /// Bytes of `wr_dropped`.
+    pub bytes_dropped: u64,
+    /// Bytes of outstanding WRs (receive: buffer bytes).
+    pub bytes_outstanding: u64,
+    /// Most WRs ever outstanding at a completion; of a port or peer: the most of any one QP.
+    pub wr_high_water: u64,
+    /// Most bytes ever outstanding at a completion; likewise.
+    pub bytes_high_water: u64,
+    /// Completions polled.
+    pub cqes: u64,
+}
+
+impl Counters {
+    /// From a record. Completions are read before posts by the caller's copy or not, so differences saturate.
+    pub fn read(post: &PostCounters, done: &DoneCounters) -> Counters {
+        let get = |a: &core::sync::atomic::AtomicU64| a.load(Relaxed);
+        let mut c = Counters {
+            wr_posted: get(&post.wr_posted),
+            bytes_posted: get(&post.bytes_posted),
+            wr_completed: get(&done.wr_completed),
+            bytes_completed: get(&done.bytes_completed),
+            wr_failed: get(&done.wr_failed),
+            bytes_failed: get(&done.bytes_failed),
+            wr_dropped: get(&done.wr_dropped),
+            bytes_dropped: get(&done.bytes_dropped),
+            wr_high_water: get(&done.wr_high_water),
+            bytes_high_water: get(&done.bytes_high_water),
+            cqes: get(&done.cqes),
+            wr_outstanding: 0,
+            bytes_outstanding: 0,
+        };
+        let minus =
+            |total: u64, parts: [u64; 3]| parts.iter().fold(total, |t, p| t.saturating_sub(*p));
+        c.wr_outstanding = minus(c.wr_posted, [c.wr_completed, c.wr_failed, c.wr_dropped]);
+        c.bytes_outstanding = minus(
+            c.bytes_posted,
+            [
+                get(&done.capacity_completed),
+                c.bytes_failed,
+                c.bytes_dropped,
+            ],
+        );
+        c.wr_high_water = c.wr_high_water.max(c.wr_outstanding);
+        c.bytes_high_water = c.bytes_high_water.max(c.bytes_outstanding);
+        c
+    }
+
+    /// Adds `o`; high-water marks take the larger.
+    pub fn add(&mut self, o: &Counters) {
+        macro_rules! sum { ($($f:ident)*) => { $(self.$f = self.$f.wrapping_add(o.$f);)* } }
+        sum!(wr_posted wr_completed wr_failed wr_dropped wr_outstanding bytes_posted bytes_completed bytes_failed
+             bytes_dropped bytes_outstanding cqes);
+        self.wr_high_water = self.wr_high_water.max(o.wr_high_water);
+        self.bytes_high_water = self.bytes_high_water.max(o.bytes_high_water);
+    }
+}
+
+/// Sends and receives of one object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Sends, READs, WRITEs, atomics: everything posted by ibv_post_send.
+    #[serde(flatten)]
+    pub send: Counters,
+    /// Receives.
+    pub recv: Counters,
+}
+
+impl Line {
+    /// Adds both directions.
+    pub fn add(&mut self, o: &Line) {
+        self.send.add(&o.send);
+        self.recv.add(&o.recv);
+    }
+}
+
+/// A port.
+#[derive(Clone, Debug)]
+pub struct PortView {
+    /// Device name.
+    pub device: String,
+    /// Port number; 0 = QPs of the device that never reached INIT.
+    pub port_num: u32,
+    /// Sums.
+    pub line: Line,
+    /// QPs alive on it.
+    pub qps_live: u32,
+}
+
+/// The far end of connected QPs.
+#[derive(Clone, Debug)]
+pub struct PeerView {
+    /// Index of the port.
+    pub port: u32,
+    /// Remote GID, if the address has one.
+    pub gid: Option<[u8; 16]>,
+    /// Remote LID, 0 if none.
+    pub lid: u32,
+    /// Sums.
+    pub line: Line,
+    /// QPs alive with this peer.
+    pub qps_live: u32,
+}
+
+impl PeerView {
+    /// The peer as people write it: an IP address where the GID stands for one, else the GID, else `lid N`.
+    pub fn name(&self) -> String {
+        match self.gid {
+            Some(g) => gid_text(g),
+            None => format!("lid {}", self.lid),
+        }
+    }
+}
+
+/// A GID as text: dotted IPv4 for `::ffff:a.b.c.d`, else IPv6.
+pub fn gid_text(gid: [u8; 16]) -> String {
+    let v6 = Ipv6Addr::from(gid);
+    match v6.to_ipv4_mapped() {
+        Some(v4) => v4.to_string(),
+        None => v6.to_string(),
+    }
+}
+
+/// The IP address that a RoCE v2 GID stands for; `None` for link-local and other GIDs.
+pub fn gid_ip(gid: [u8; 16]) -> Option<IpAddr> {
+    let v6 = Ipv6Addr::from(gid);
+    match v6.to_ipv4_mapped() {
+        Some(v4) => Some(IpAddr::V4(v4)),
+        None if v6.segments()[0] & 0xffc0 == 0xfe80 || v6.is_unspecified() => None,
+        None => Some(IpAddr::V6(v6)),
+    }
+}
+
+/// A QP.
+#[derive(Clone, Copy, Debug)]
+pub struct QpView {
+    /// Index of its record.
+    pub index: u32,
+    /// Number.
+    pub qp_num: u32,
+    /// The peer's number, 0 before RTR.
+    pub dest_qp_num: u32,
+    /// Index of the port, or [`NONE`].
+    pub port: u32,
+    /// Index of the peer, or [`NONE`].
+    pub peer: u32,
+    /// `enum ibv_qp_type`.
+    pub qp_type: u32,
+    /// `enum ibv_qp_state`.
+    pub state: u32,
+    /// Index of the SRQ, or [`NONE`].
+    pub srq: u32,
+    /// Granted send queue depth.
+    pub max_send_wr: u32,
+    /// Granted receive queue depth.
+    pub max_recv_wr: u32,
+    /// Bits of [`super::layout::flags`].
+    pub flags: u32,
+    /// False once it was destroyed.
+    pub live: bool,
+    /// CLOCK_REALTIME at creation, ns.
+    pub created_ns: u64,
+    /// Counters.
+    pub line: Line,
+}
+
+/// A completion queue.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CqView {
+    /// Index of its record.
+    pub index: u32,
+    /// False once it was destroyed.
+    pub live: bool,
+    /// Entries as granted.
+    pub cqe: u32,
+    /// Calls of ibv_poll_cq.
+    pub polls: u64,
+    /// Calls that returned nothing.
+    pub polls_empty: u64,
+    /// Completions returned.
+    pub cqes: u64,
+    /// Created by ibv_create_cq_ex: completions read by `ibv_start_poll` are not counted.
+    pub extended: bool,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SrqView {
+    /// Index of its record.
+    pub index: u32,
+    /// False once it was destroyed.
+    pub live: bool,
+    /// Granted depth.
+    pub max_wr: u32,
+    /// Receives.
+    pub recv: Counters,
+}
+
+/// Everything in a segment but per-opcode, per-status and latency details.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// By port index.
+    pub ports: Vec<PortView>,
+    /// By peer index.
+    pub peers: Vec<PeerView>,
+    /// Live and retired QPs.
+    pub qps: Vec<QpView>,
+    /// Live and retired CQs.
+    pub cqs: Vec<CqView>,
+    /// Live and retired SRQs.
+    pub srqs: Vec<SrqView>,
+}
+
+impl Model {
+    /// Adds up the reader's last copy.
+    pub fn new(r: &Reader) -> Model {
+        let mut m = Model::default();
+        for p in r.ports.iter().take_while(|p| p.used.load(Acquire) == 1) {
+            let line = Line {
+                send: Counters::read(&p.retired.send_post, &p.retired.send_done),
+                recv: Counters::read(&p.retired.recv_post, &p.retired.recv_done),
+            };
+            m.ports.push(PortView {
+                device: p.device.get(),
+                port_num: p.port_num.load(Relaxed),
+                line,
+                qps_live: 0,
+            });
+        }
+        for p in r.peers.iter().take_while(|p| p.used.load(Acquire) == 1) {
+            let mut gid = [0; 16];
+            gid[..8].copy_from_slice(&p.gid[0].load(Relaxed).to_ne_bytes());
+            gid[8..].copy_from_slice(&p.gid[1].load(Relaxed).to_ne_bytes());
+            let line = Line {
+                send: Counters::read(&p.retired.send_post, &p.retired.send_done),
+                recv: Counters::read(&p.retired.recv_post, &p.retired.recv_done),
+            };
+            m.peers.push(PeerView {
+                port: p.port.load(Relaxed),
+                gid: (p.is_global.load(Relaxed) == 1).then_some(gid),
+                lid: p.lid.load(Relaxed),
+                line,
+                qps_live: 0,
+            });
+        }
+        for (i, q) in r.qps.iter().enumerate() {
+            let Some(view) = qp_view(i, q) else { continue };
+            if let Some(p) = m.ports.get_mut(view.port as usize) {
+                p.line.add(&view.line);
+                p.qps_live += u32::from(view.live);
+            }
+            if let Some(p) = m.peers.get_mut(view.peer as usize) {
+                p.line.add(&view.line);
+                p.qps_live += u32::from(view.live);
+            }
+            m.qps.push(view);
+        }
+        m.add_cqs_and_srqs(r);
+        m
+    }
+
+    fn add_cqs_and_srqs(&mut self, r: &Reader) {
+        for (i, c) in r.cqs.iter().enumerate() {
+            let life = c.life.load(Relaxed);
+            if life == Life::Free as u32 {
+                continue;
+            }
+            self.cqs.push(CqView {
+                index: i as u32,
+                live: life == Life::Live as u32,
+                cqe: c.cqe.load(Relaxed),
+                polls: c.polls.load(Relaxed),
+                polls_empty: c.polls_empty.load(Relaxed),
+                cqes: c.cqes.load(Relaxed),
+                extended: c.flags.load(Relaxed) & super::layout::cq_flags::EXTENDED != 0,
+            });
+        }
+        for (i, s) in r.srqs.iter().enumerate() {
+            let life = s.life.load(Relaxed);
+            if life == Life::Free as u32 {
+                continue;
+            }
+            let recv = Counters::read(&s.post, &s.done);
+            // QPs count an SRQ's receive when it completes; only what still waits in the SRQ, or left it without a
+            // completion, is the port's besides.
+            if let Some(p) = self.ports.get_mut(s.port.load(Relaxed) as usize) {
+                let by_qps = recv.wr_completed + recv.wr_failed;
+                let waiting = Counters {
+                    wr_posted: recv.wr_posted.saturating_sub(by_qps),
+                    wr_outstanding: recv.wr_outstanding,
+                    wr_dropped: recv.wr_dropped,
+                    bytes_posted: recv.bytes_outstanding + recv.bytes_dropped,
+                    bytes_outstanding: recv.bytes_outstanding,
+                    bytes_dropped: recv.bytes_dropped,
+                    ..Counters::default()
+                };
+                p.line.recv.add(&waiting);
+            }
+            self.srqs.push(SrqView {
+                index: i as u32,
+                live: life == Life::Live as u32,
+                max_wr: s.max_wr.load(Relaxed),
+                recv,
+            });
+        }
+    }
+}
+
+fn qp_view(index: usize, q: &QpRecord) -> Option<QpView> {
+    let life = q.life.load(Relaxed);
+    if life == Life::Free as u32 || q.seq.load(Relaxed) % 2 == 1 {
+        return None;
+    }
+    let get = |a: &core::sync::atomic::AtomicU32| a.load(Relaxed);
+    Some(QpView {
+        index: index as u32,
+        qp_num: get(&q.qp_num),
+        dest_qp_num: get(&q.dest_qp_num),
+        port: get(&q.port),
+        peer: get(&q.peer),
+        qp_type: get(&q.qp_type),
+        state: get(&q.qp_state),
+        srq: get(&q.srq),
+        max_send_wr: get(&q.max_send_wr),
+        max_recv_wr: get(&q.max_recv_wr),
+        flags: get(&q.flags),
+        live: life == Life::Live as u32,
+        created_ns: q.created_ns.load(Relaxed),
+        line: Line {
+            send: Counters::read(&q.send_post, &q.send_done),
+            recv: Counters::read(&q.recv_post, &q.recv_done),
+        },
+    })
+}
+
+/// An index that may be [`NONE`].
+pub fn index(i: u32) -> Option<usize> {
+    (i != NONE).then_some(i as usize)
+}

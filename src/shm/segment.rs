@@ -1,0 +1,270 @@
+//! Writer's side of a segment: create the file, grow it by regions, mark it complete, remove it.
+//!
+//! Memory is reserved with `posix_fallocate` before it is mapped: a sparse file in a full /dev/shm would kill the
+//! process with SIGBUS at the first touch. Mappings last until the process ends, so records are `'static`.
+
+use super::layout::{ABI_VERSION, HEADER_BYTES, Header, Kind, MAGIC, MAX_REGIONS, Shared, Text};
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
+use memmap2::{MmapOptions, MmapRaw};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const PAGE: u64 = 4096;
+
+/// Who the process is, as the header says it.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// Process id.
+    pub pid: u32,
+    /// Effective user id.
+    pub uid: u32,
+    /// Field 22 of `/proc/self/stat`, or 0 if it cannot be read.
+    pub start_time_ticks: u64,
+    /// CLOCK_REALTIME now, ns.
+    pub created_ns: u64,
+    /// Host name.
+    pub host: String,
+    /// Command line, arguments joined by spaces.
+    pub command: String,
+    /// Rank from the launcher's environment.
+    pub rank: Option<u64>,
+    /// World size from the launcher's environment.
+    pub world_size: Option<u64>,
+}
+
+/// A segment that this process writes.
+pub struct Segment {
+    file: File,
+    path: PathBuf,
+    header: &'static Header,
+}
+
+/// File name of the segment of process `pid` of user `uid`.
+pub fn file_name(uid: u32, pid: u32) -> String {
+    format!("telereduce.{uid}.{pid}")
+}
+
+impl Segment {
+    /// Creates `DIR/telereduce.UID.PID`, mode 0600, with an empty region directory, and holds an exclusive `flock` on it
+    /// for as long as the process lives (how readers tell a live segment from a left-over).
+    ///
+    /// Readers refuse the file until [`Segment::publish`].
+    ///
+    /// # Errors
+    /// Whatever open, flock, posix_fallocate or mmap say; the file is removed again.
+    pub fn create(
+        dir: &Path,
+        who: &Identity,
+        latency_every: u32,
+        min_event_bytes: u64,
+    ) -> io::Result<Segment> {
+        let path = dir.join(file_name(who.uid, who.pid));
+        let file = create_exclusive(&path)?;
+        let made = Self::lay_out(&file, who, latency_every, min_event_bytes);
+        match made {
+            Ok(header) => Ok(Segment { file, path, header }),
+            Err(e) => {
+                let _ = std::fs::remove_file(&path);
+                Err(e)
+            }
+        }
+    }
+
+    fn lay_out(
+        file: &File,
+        who: &Identity,
+        latency_every: u32,
+        min_event_bytes: u64,
+    ) -> io::Result<&'static Header> {
+        hold(file)?;
+        let header: &'static Header = &map::<Header>(file, 0, HEADER_BYTES as u64, 1)?[0];
+        header.version.store(ABI_VERSION, Relaxed);
+        header.header_bytes.store(HEADER_BYTES as u32, Relaxed);
+        header.pid.store(who.pid, Relaxed);
+        header.uid.store(who.uid, Relaxed);
+        header.start_time_ticks.store(who.start_time_ticks, Relaxed);
+        header.created_ns.store(who.created_ns, Relaxed);
+        header.heartbeat_ns.store(who.created_ns, Relaxed);
+        header.rank.store(who.rank.unwrap_or(u64::MAX), Relaxed);
+        header
+            .world_size
+            .store(who.world_size.unwrap_or(0), Relaxed);
+        header.latency_every.store(latency_every, Relaxed);
+        header.min_event_bytes.store(min_event_bytes, Relaxed);
+        header.host.set(&who.host);
+        header.command.set(&who.command);
+        header.file_bytes.store(HEADER_BYTES as u64, Relaxed);
+        Ok(header)
+    }
+
+    /// The header, for counters that live there.
+    pub fn header(&self) -> &'static Header {
+        self.header
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor that holds the lock; a forked child must close it.
+    pub fn raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// The file, to read the segment back.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Appends zeroed regions of `count` records, one per kind and type given by the caller through [`Segment::extend`].
+    ///
+    /// # Errors
+    /// No memory left in the file system, no directory entry left, or mmap failed; nothing has changed then.
+    pub fn add_region<T: Shared>(&self, kind: Kind, count: usize) -> io::Result<&'static [T]> {
+        debug_assert!(Kind::ALL.contains(&(kind, size_of::<T>())));
+        let h = self.header;
+        let slot = h.region_count.load(Relaxed) as usize;
+        if slot >= MAX_REGIONS {
+            return Err(io::Error::other("the segment's region directory is full"));
+        }
+        let first: u32 = (0..slot)
+            .filter(|&i| h.regions[i].kind.load(Relaxed) == kind as u32)
+            .map(|i| h.regions[i].count.load(Relaxed))
+            .sum();
+        let offset = h.file_bytes.load(Relaxed);
+        let bytes = (count * size_of::<T>()) as u64;
+        let bytes = bytes.div_ceil(PAGE) * PAGE;
+        let records = map::<T>(&self.file, offset, bytes, count)?;
+        let r = &h.regions[slot];
+        r.kind.store(kind as u32, Relaxed);
+        r.record_bytes.store(size_of::<T>() as u32, Relaxed);
+        r.count.store(count as u32, Relaxed);
+        r.first_index.store(first, Relaxed);
+        r.offset.store(offset, Relaxed);
+        h.file_bytes.store(offset + bytes, Relaxed);
+        // SYNC POINT: pairs with the reader's pread, which sees the entry before the count that covers it.
+        h.region_count.store(slot as u32 + 1, Release);
+        Ok(records)
+    }
+
+    /// Makes the segment visible to readers.
+    pub fn publish(&self) {
+        // SYNC POINT: everything above is stored before the magic.
+        self.header.magic.store(MAGIC, Release);
+    }
+
+    /// Removes the file; the mapping stays usable.
+    pub fn unlink(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Opens a new file; a left-over of a dead process of the same number is removed first.
+fn create_exclusive(path: &Path) -> io::Result<File> {
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)
+    };
+    match open() {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            // Ours and nobody alive holds it: our number was used before. Anything else is not ours to remove.
+            let meta = std::fs::symlink_metadata(path)?;
+            // SAFETY: geteuid has no preconditions.
+            let ours = meta.uid() == unsafe { libc::geteuid() };
+            if !ours || super::discover::is_locked(path) {
+                return Err(e);
+            }
+            std::fs::remove_file(path)?;
+            open()
+        }
+        other => other,
+    }
+}
+
+/// Takes the lock that says "alive". A reader may be testing it at this very moment, for microseconds: try again.
+fn hold(file: &File) -> io::Result<()> {
+    for _ in 0..50 {
+        // SAFETY: flock on a descriptor that we own has no memory effects.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Reserves and maps `bytes` at `offset`, and views the start as `count` records.
+fn map<T: Shared>(file: &File, offset: u64, bytes: u64, count: usize) -> io::Result<&'static [T]> {
+    assert!(count as u64 * size_of::<T>() as u64 <= bytes && offset.is_multiple_of(PAGE));
+    // SAFETY: a valid descriptor and no memory involved; the error is the return value.
+    let rc = unsafe { libc::posix_fallocate(file.as_raw_fd(), offset as i64, bytes as i64) };
+    if rc != 0 {
+        return Err(io::Error::from_raw_os_error(rc));
+    }
+    let map: MmapRaw = MmapOptions::new()
+        .offset(offset)
+        .len(bytes as usize)
+        .map_raw(file)?;
+    let start = map.as_mut_ptr().cast::<T>();
+    core::mem::forget(map);
+    // SAFETY: the mapping is page-aligned, at least `count` records long, backed by reserved memory, never unmapped, and
+    // freshly zeroed, which `Shared` promises to be a valid value; all access goes through atomics.
+    Ok(unsafe { core::slice::from_raw_parts(start, count) })
+}
+
+impl<const N: usize> Text<N> {
+    /// Stores `s`, cut at a character boundary so that it fits.
+    pub fn set(&self, s: &str) {
+        let mut end = s.len().min(N);
+        while !s.is_char_boundary(end) {
+            end -= 1;
+        }
+        for (i, cell) in self.0.iter().enumerate() {
+            cell.store(if i < end { s.as_bytes()[i] } else { 0 }, Relaxed);
+        }
+    }
+
+    /// The text up to the first NUL; bytes that are not UTF-8 or not printable become U+FFFD.
+    pub fn get(&self) -> String {
+        let bytes: Vec<u8> = self
+            .0
+            .iter()
+            .map(|b| b.load(Relaxed))
+            .take_while(|&b| b != 0)
+            .collect();
+        String::from_utf8_lossy(&bytes)
+            .chars()
+            .map(|c| if c.is_control() { '\u{FFFD}' } else { c })
+            .collect()
+    }
+}
+
+/// Adds to a counter that has one writer at a time: a plain load and store, no locked instruction.
+#[inline(always)]
+pub fn bump(c: &AtomicU64, by: u64) {
+    c.store(c.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+/// Raises a high-water mark that has one writer at a time.
+#[inline(always)]
+pub fn raise(c: &AtomicU64, to: u64) {
+    if to > c.load(Relaxed) {
+        c.store(to, Relaxed);
+    }
+}
+
+/// Stores a 32-bit identity field.
+#[inline]
+pub fn put(c: &AtomicU32, v: u32) {
+    c.store(v, Relaxed);
+}

@@ -1,0 +1,493 @@
+//! The documented JSON of segments, `"schema": "telereduce/1"`: written by `trtop dump` and, at the program's exit, to
+//! `TELEREDUCE_SNAPSHOT`.
+//!
+//! `segments[]` holds one object per process with `ports[]`, `peers[]`, `qps[]`, `srqs[]` and `cqs[]`. Every port, peer
+//! and QP carries `wr_posted, wr_completed, wr_failed, wr_dropped, wr_outstanding, bytes_posted, bytes_completed,
+//! bytes_failed, bytes_dropped, bytes_outstanding, wr_high_water, bytes_high_water, cqes` for sends, and the same under
+//! `recv`. Always: posted = completed + failed + dropped + outstanding. Times are ns, `*_ns` fields with a date are
+//! CLOCK_REALTIME. A number is never missing; what is not known is `null`. New fields may be added; the ones here stay.
+
+use super::layout::{Life, OPCODES, QpDetail, STATUSES};
+use super::model::{CqView, Line, Model, PeerView, QpView, SrqView, gid_ip, index};
+use super::reader::{Event, ReadError, Reader};
+use crate::telemetry::histogram::Latency;
+use crate::verbs;
+use core::sync::atomic::Ordering::Relaxed;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+/// Value of [`Snapshot::schema`].
+pub const SCHEMA: &str = "telereduce/1";
+
+/// A whole dump.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// When it was taken.
+    pub time_ns: u64,
+    /// One per process.
+    pub segments: Vec<SegmentJson>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SegmentJson {
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Start time, clock ticks since boot.
+    pub start_time_ticks: u64,
+    /// Command line.
+    pub command: String,
+    /// Host name.
+    pub host: String,
+    /// Rank from the launcher, or null.
+    pub rank: Option<u64>,
+    /// World size from the launcher, or null.
+    pub world_size: Option<u64>,
+    /// Whether the process ran when the snapshot was taken. At exit the program itself writes `false`.
+    pub alive: bool,
+    /// When the segment was created.
+    pub created_ns: u64,
+    /// When the process last used verbs.
+    pub heartbeat_ns: u64,
+    /// One in how many signaled sends has its latency measured; 0 = none.
+    pub latency_every: u32,
+    /// What could not be counted.
+    pub missed: Missed,
+    /// Ports.
+    pub ports: Vec<PortJson>,
+    /// Peers.
+    pub peers: Vec<PeerJson>,
+    /// QPs, destroyed ones too while their record lasts.
+    pub qps: Vec<QpJson>,
+    /// Shared receive queues.
+    pub srqs: Vec<SrqView>,
+    /// Completion queues.
+    pub cqs: Vec<CqView>,
+    /// Newest completion events, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventJson>,
+}
+
+/// What could not be counted; all zero when everything was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// QPs, CQs and SRQs without a record (no memory left in the segment).
+    pub objects_untracked: u64,
+    /// Completions of WRs that were never seen posted.
+    pub completions_unmatched: u64,
+    /// Panics inside the library; after the first, counting stopped.
+    pub panics: u64,
+    /// Events overwritten before this snapshot.
+    pub events_overwritten: u64,
+}
+
+/// Per-opcode, per-status and latency details.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Details {
+    /// Posted, by opcode (`RDMA_WRITE`, ...); opcodes never used are left out.
+    pub opcodes: BTreeMap<String, Posted>,
+    /// Send completions in error, by status (`WR_FLUSH_ERR`, ...).
+    pub errors: BTreeMap<String, u64>,
+    /// Receive completions in error, by status.
+    pub recv_errors: BTreeMap<String, u64>,
+    /// Post to poll of sampled signaled sends.
+    pub latency_post_to_poll: LatencyJson,
+}
+
+/// WRs and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posted {
+    /// Work requests.
+    pub wr: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A latency histogram with the usual percentiles, all ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyJson {
+    /// Samples.
+    pub samples: u64,
+    /// Mean.
+    pub mean_ns: Option<u64>,
+    /// Median.
+    pub p50_ns: Option<u64>,
+    /// 90 %.
+    pub p90_ns: Option<u64>,
+    /// 99 %.
+    pub p99_ns: Option<u64>,
+    /// 99.9 %.
+    pub p999_ns: Option<u64>,
+    /// Largest.
+    pub max_ns: Option<u64>,
+    /// `[lower bound, samples]` of each bucket in use.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortJson {
+    /// Device name.
+    pub device: String,
+    /// Port number; 0 = QPs of the device that never reached INIT.
+    pub port: u32,
+    /// QPs alive on it.
+    pub qps_live: u32,
+    /// Counters.
+    #[serde(flatten)]
+    pub line: Line,
+    /// Details.
+    #[serde(flatten)]
+    pub details: Details,
+}
+
+/// A peer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerJson {
+    /// Local device.
+    pub device: String,
+    /// Local port.
+    pub port: u32,
+    /// Remote GID as IPv6 text, or null.
+    pub gid: Option<String>,
+    /// IP address that the GID stands for, or null.
+    pub ip: Option<String>,
+    /// Remote LID, 0 if none.
+    pub lid: u32,
+    /// QPs alive with this peer.
+    pub qps_live: u32,
+    /// Counters.
+    #[serde(flatten)]
+    pub line: Line,
+    /// Details.
+    #[serde(flatten)]
+    pub details: Details,
+}
+
+/// A QP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QpJson {
+    /// Number.
+    pub qp_num: u32,
+    /// `RC`, `UC`, `UD`, ...
+    pub r#type: String,
+    /// `INIT`, `RTS`, ... as last set; null once destroyed.
+    pub state: Option<String>,
+    /// Whether it still exists.
+    pub live: bool,
+    /// Device, or null before INIT.
+    pub device: Option<String>,
+    /// Port, or null before INIT.
+    pub port: Option<u32>,
+    /// Peer's IP address or GID, or null.
+    pub peer: Option<String>,
+    /// Peer's QP number, or null.
+    pub dest_qp_num: Option<u32>,
+    /// Index in `srqs` by its `index`, or null.
+    pub srq: Option<u32>,
+    /// Granted send queue depth.
+    pub max_send_wr: u32,
+    /// Granted receive queue depth.
+    pub max_recv_wr: u32,
+    /// True if it also has `ibv_wr_*` sends, which are not counted.
+    pub extended_sends: bool,
+    /// Creation.
+    pub created_ns: u64,
+    /// Counters.
+    #[serde(flatten)]
+    pub line: Line,
+    /// Details.
+    #[serde(flatten)]
+    pub details: Details,
+    /// The last error that was not a flush, or null.
+    pub last_error: Option<ErrorJson>,
+}
+
+/// An error completion.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorJson {
+    /// Status (`RETRY_EXC_ERR`, ...).
+    pub status: String,
+    /// The vendor's number.
+    pub vendor_err: u32,
+    /// The WR's id.
+    pub wr_id: u64,
+    /// When it was polled.
+    pub time_ns: u64,
+}
+
+/// A completion event.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EventJson {
+    /// When the completion was polled.
+    pub end_ns: u64,
+    /// Device, or null.
+    pub device: Option<String>,
+    /// Port, or null.
+    pub port: Option<u32>,
+    /// QP number.
+    pub qp_num: u32,
+    /// Peer's IP address or GID, or null.
+    pub peer: Option<String>,
+    /// `SUCCESS` or the error.
+    pub status: String,
+    /// Bytes retired.
+    pub bytes: u64,
+    /// WRs outstanding on the QP after it.
+    pub wr_outstanding: u64,
+    /// Bytes outstanding on the QP after it.
+    pub bytes_outstanding: u64,
+    /// Post to poll, or null if not sampled.
+    pub latency_ns: Option<u64>,
+}
+
+impl From<&Latency> for LatencyJson {
+    fn from(l: &Latency) -> Self {
+        LatencyJson {
+            samples: l.count,
+            mean_ns: l.sum_ns.checked_div(l.count),
+            p50_ns: l.quantile(0.5),
+            p90_ns: l.quantile(0.9),
+            p99_ns: l.quantile(0.99),
+            p999_ns: l.quantile(0.999),
+            max_ns: (l.count > 0).then_some(l.max_ns),
+            buckets: l
+                .buckets
+                .iter()
+                .enumerate()
+                .filter(|(_, n)| **n > 0)
+                .map(|(i, n)| (crate::telemetry::histogram::lower_bound(i), *n))
+                .collect(),
+        }
+    }
+}
+
+/// Sum of details before it becomes JSON.
+#[derive(Clone, Default)]
+struct Sum {
+    opcodes: [Posted; OPCODES],
+    errors: [u64; STATUSES],
+    recv_errors: [u64; STATUSES],
+    latency: Latency,
+}
+
+impl Sum {
+    fn add(&mut self, d: &QpDetail) {
+        for (sum, o) in self.opcodes.iter_mut().zip(&d.opcodes) {
+            sum.wr += o.wr.load(Relaxed);
+            sum.bytes = sum.bytes.wrapping_add(o.bytes.load(Relaxed));
+        }
+        for i in 0..STATUSES {
+            self.errors[i] += d.send_errors.by_status[i].load(Relaxed);
+            self.recv_errors[i] += d.recv_errors.by_status[i].load(Relaxed);
+        }
+        self.latency.add(&d.latency);
+    }
+
+    fn json(&self) -> Details {
+        let by_status = |e: &[u64; STATUSES]| {
+            e.iter()
+                .enumerate()
+                .filter(|(_, n)| **n > 0)
+                .map(|(i, n)| (verbs::status_name(i as u32), *n))
+                .collect()
+        };
+        Details {
+            opcodes: (self.opcodes.iter().enumerate())
+                .filter(|(_, p)| p.wr > 0)
+                .map(|(i, p)| (verbs::opcode_name(i as u32), *p))
+                .collect(),
+            errors: by_status(&self.errors),
+            recv_errors: by_status(&self.recv_errors),
+            latency_post_to_poll: (&self.latency).into(),
+        }
+    }
+}
+
+/// Copies everything from `r` and describes it.
+///
+/// # Errors
+/// As [`Reader::refresh`] says.
+pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadError> {
+    r.refresh()?;
+    r.refresh_details()?;
+    r.refresh_events()?;
+    let m = Model::new(r);
+    let mut ports: Vec<Sum> = r
+        .ports
+        .iter()
+        .take(m.ports.len())
+        .map(|p| retired(&p.retired.detail))
+        .collect();
+    let mut peers: Vec<Sum> = r
+        .peers
+        .iter()
+        .take(m.peers.len())
+        .map(|p| retired(&p.retired.detail))
+        .collect();
+    let mut qps = Vec::with_capacity(m.qps.len());
+    for q in &m.qps {
+        let mut sum = Sum::default();
+        let detail = r.details.get(q.index as usize);
+        if let Some(d) = detail {
+            sum.add(d);
+            for s in [
+                ports.get_mut(q.port as usize),
+                peers.get_mut(q.peer as usize),
+            ]
+            .into_iter()
+            .flatten()
+            {
+                s.add(d);
+            }
+        }
+        qps.push(qp_json(&m, q, &sum, detail));
+    }
+    let events = r.events();
+    let overwritten = r.events_written().saturating_sub(events.len() as u64);
+    let h = r.header();
+    let (rank, world) = (h.rank.load(Relaxed), h.world_size.load(Relaxed));
+    Ok(SegmentJson {
+        pid: h.pid.load(Relaxed),
+        uid: h.uid.load(Relaxed),
+        start_time_ticks: h.start_time_ticks.load(Relaxed),
+        command: h.command.get(),
+        host: h.host.get(),
+        rank: (rank != u64::MAX).then_some(rank),
+        world_size: (world != 0).then_some(world),
+        alive: r.is_alive(),
+        created_ns: h.created_ns.load(Relaxed),
+        heartbeat_ns: h.heartbeat_ns.load(Relaxed),
+        latency_every: h.latency_every.load(Relaxed),
+        missed: Missed {
+            objects_untracked: h.objects_untracked.load(Relaxed),
+            completions_unmatched: h.completions_unmatched.load(Relaxed),
+            panics: h.panics.load(Relaxed),
+            events_overwritten: overwritten,
+        },
+        ports: (m.ports.iter().zip(&ports))
+            .map(|(p, s)| PortJson {
+                device: p.device.clone(),
+                port: p.port_num,
+                qps_live: p.qps_live,
+                line: p.line,
+                details: s.json(),
+            })
+            .collect(),
+        peers: m
+            .peers
+            .iter()
+            .zip(&peers)
+            .map(|(p, s)| peer_json(&m, p, s))
+            .collect(),
+        qps,
+        srqs: m.srqs.clone(),
+        cqs: m.cqs.clone(),
+        events: if with_events {
+            events.iter().map(|e| event_json(&m, e)).collect()
+        } else {
+            Vec::new()
+        },
+    })
+}
+
+fn retired(d: &QpDetail) -> Sum {
+    let mut s = Sum::default();
+    s.add(d);
+    s
+}
+
+fn place(m: &Model, port: u32) -> (Option<String>, Option<u32>) {
+    match index(port).and_then(|i| m.ports.get(i)) {
+        Some(p) => (
+            Some(p.device.clone()),
+            (p.port_num > 0).then_some(p.port_num),
+        ),
+        None => (None, None),
+    }
+}
+
+fn peer_name(m: &Model, peer: u32) -> Option<String> {
+    index(peer).and_then(|i| m.peers.get(i)).map(PeerView::name)
+}
+
+fn peer_json(m: &Model, p: &PeerView, s: &Sum) -> PeerJson {
+    let (device, port) = place(m, p.port);
+    PeerJson {
+        device: device.unwrap_or_default(),
+        port: port.unwrap_or(0),
+        gid: p.gid.map(|g| Ipv6Addr::from(g).to_string()),
+        ip: p.gid.and_then(gid_ip).map(|ip| ip.to_string()),
+        lid: p.lid,
+        qps_live: p.qps_live,
+        line: p.line,
+        details: s.json(),
+    }
+}
+
+fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson {
+    let (device, port) = place(m, q.port);
+    QpJson {
+        qp_num: q.qp_num,
+        r#type: verbs::qp_type_name(q.qp_type),
+        state: q.live.then(|| verbs::qp_state_name(q.state)),
+        live: q.live,
+        device,
+        port,
+        peer: peer_name(m, q.peer),
+        dest_qp_num: (q.dest_qp_num != 0).then_some(q.dest_qp_num),
+        srq: index(q.srq).map(|i| i as u32),
+        max_send_wr: q.max_send_wr,
+        max_recv_wr: q.max_recv_wr,
+        extended_sends: q.flags & super::layout::flags::EXTENDED_SENDS != 0,
+        created_ns: q.created_ns,
+        line: q.line,
+        details: s.json(),
+        last_error: detail.and_then(last_error),
+    }
+}
+
+fn last_error(d: &QpDetail) -> Option<ErrorJson> {
+    let newest = [&d.send_errors, &d.recv_errors]
+        .into_iter()
+        .max_by_key(|e| e.last_ns.load(Relaxed))?;
+    let last = newest.last.load(Relaxed);
+    (last != 0).then(|| ErrorJson {
+        status: verbs::status_name((last >> 32) as u32),
+        vendor_err: last as u32,
+        wr_id: newest.last_wr_id.load(Relaxed),
+        time_ns: newest.last_ns.load(Relaxed),
+    })
+}
+
+fn event_json(m: &Model, e: &Event) -> EventJson {
+    let (device, port) = place(m, e.port_index);
+    EventJson {
+        end_ns: e.end_ns,
+        device,
+        port,
+        qp_num: e.qp_num,
+        peer: peer_name(m, e.peer_index),
+        status: verbs::status_name(u32::from(e.status)),
+        bytes: e.bytes,
+        wr_outstanding: e.wr_outstanding,
+        bytes_outstanding: e.bytes_outstanding,
+        latency_ns: e.latency_ns,
+    }
+}
+
+/// Puts segments into a dump.
+pub fn dump(segments: Vec<SegmentJson>) -> Snapshot {
+    Snapshot {
+        schema: SCHEMA.into(),
+        time_ns: crate::clock::realtime_ns(),
+        segments,
+    }
+}
+
+const _: () = assert!(Life::Free as u32 == 0, "a zeroed record is a free one");

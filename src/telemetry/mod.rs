@@ -1,0 +1,2 @@
+//! Telemetry: what is in flight on each queue, and what became of it.
+pub mod histogram;
