@@ -128,7 +128,7 @@ pub struct Header {
     pub latency_every: AtomicU32,
     /// Odd while a retired QP's counters move to its port and peer; a reader that saw a change sums again.
     pub fold_seq: AtomicU64,
-    /// CLOCK_REALTIME of the last control call or counted completion, ns: when the process last used verbs.
+    /// CLOCK_REALTIME of the last control call, ns. The process's heartbeat is the latest of this and the CQs' `last_ns`.
     pub heartbeat_ns: AtomicU64,
     /// Rank from the launcher's environment, or -1 as two's complement.
     pub rank: AtomicU64,
@@ -173,7 +173,7 @@ pub struct DoneCounters {
     pub wr_dropped: AtomicU64,
     /// Bytes of `wr_dropped`.
     pub bytes_dropped: AtomicU64,
-    /// Receive only: buffer bytes of `wr_completed`, which may exceed the bytes that arrived. Send: as `bytes_completed`.
+    /// Receive only: buffer bytes of `wr_completed`, which may exceed the bytes that arrived.
     pub capacity_completed: AtomicU64,
     /// Completions polled.
     pub cqes: AtomicU64,
@@ -377,8 +377,10 @@ pub struct CqRecord {
     pub polls_empty: AtomicU64,
     /// Completions returned.
     pub cqes: AtomicU64,
+    /// CLOCK_REALTIME of the last completion that was timed, ns.
+    pub last_ns: AtomicU64,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 3],
+    pub reserved: [AtomicU64; 2],
 }
 
 /// Bits of [`CqRecord::flags`].

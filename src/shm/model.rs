@@ -41,8 +41,17 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// From a record. Completions are read before posts by the caller's copy or not, so differences saturate.
-    pub fn read(post: &PostCounters, done: &DoneCounters) -> Counters {
+    /// Sends of a record. The copy is not one moment, so differences saturate.
+    pub fn sends(post: &PostCounters, done: &DoneCounters) -> Counters {
+        Self::read(post, done, done.bytes_completed.load(Relaxed))
+    }
+
+    /// Receives of a record; what arrived may be less than what the buffers hold.
+    pub fn receives(post: &PostCounters, done: &DoneCounters) -> Counters {
+        Self::read(post, done, done.capacity_completed.load(Relaxed))
+    }
+
+    fn read(post: &PostCounters, done: &DoneCounters, bytes_released: u64) -> Counters {
         let get = |a: &core::sync::atomic::AtomicU64| a.load(Relaxed);
         let mut c = Counters {
             wr_posted: get(&post.wr_posted),
@@ -240,14 +249,20 @@ pub struct Model {
     pub srqs: Vec<SrqView>,
 }
 
+/// When the process last made a control call or polled a completion that was timed, CLOCK_REALTIME ns.
+pub fn heartbeat_ns(r: &Reader) -> u64 {
+    let control = r.header().heartbeat_ns.load(Relaxed);
+    r.cqs.iter().fold(control, |latest, c| latest.max(c.last_ns.load(Relaxed)))
+}
+
 impl Model {
     /// Adds up the reader's last copy.
     pub fn new(r: &Reader) -> Model {
         let mut m = Model::default();
         for p in r.ports.iter().take_while(|p| p.used.load(Acquire) == 1) {
             let line = Line {
-                send: Counters::read(&p.retired.send_post, &p.retired.send_done),
-                recv: Counters::read(&p.retired.recv_post, &p.retired.recv_done),
+                send: Counters::sends(&p.retired.send_post, &p.retired.send_done),
+                recv: Counters::receives(&p.retired.recv_post, &p.retired.recv_done),
             };
             m.ports.push(PortView {
                 device: p.device.get(),
@@ -261,8 +276,8 @@ impl Model {
             gid[..8].copy_from_slice(&p.gid[0].load(Relaxed).to_ne_bytes());
             gid[8..].copy_from_slice(&p.gid[1].load(Relaxed).to_ne_bytes());
             let line = Line {
-                send: Counters::read(&p.retired.send_post, &p.retired.send_done),
-                recv: Counters::read(&p.retired.recv_post, &p.retired.recv_done),
+                send: Counters::sends(&p.retired.send_post, &p.retired.send_done),
+                recv: Counters::receives(&p.retired.recv_post, &p.retired.recv_done),
             };
             m.peers.push(PeerView {
                 port: p.port.load(Relaxed),
@@ -309,7 +324,7 @@ impl Model {
             if life == Life::Free as u32 {
                 continue;
             }
-            let recv = Counters::read(&s.post, &s.done);
+            let recv = Counters::receives(&s.post, &s.done);
             // QPs count an SRQ's receive when it completes; only what still waits in the SRQ, or left it without a
             // completion, is the port's besides.
             if let Some(p) = self.ports.get_mut(s.port.load(Relaxed) as usize) {
@@ -356,8 +371,8 @@ fn qp_view(index: usize, q: &QpRecord) -> Option<QpView> {
         live: life == Life::Live as u32,
         created_ns: q.created_ns.load(Relaxed),
         line: Line {
-            send: Counters::read(&q.send_post, &q.send_done),
-            recv: Counters::read(&q.recv_post, &q.recv_done),
+            send: Counters::sends(&q.send_post, &q.send_done),
+            recv: Counters::receives(&q.recv_post, &q.recv_done),
         },
     })
 }

@@ -362,7 +362,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
         world_size: (world != 0).then_some(world),
         alive: r.is_alive(),
         created_ns: h.created_ns.load(Relaxed),
-        heartbeat_ns: h.heartbeat_ns.load(Relaxed),
+        heartbeat_ns: super::model::heartbeat_ns(r),
         latency_every: h.latency_every.load(Relaxed),
         missed: Missed {
             objects_untracked: h.objects_untracked.load(Relaxed),

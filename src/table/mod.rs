@@ -1,0 +1,8 @@
+//! Look-ups of the hot path: lock-free reads, writers one at a time. Found by pointer ([`PtrMap`]: contexts, CQs, SRQs)
+//! or by QP number ([`QpnTable`]).
+
+mod ptr_map;
+mod qpn;
+
+pub use ptr_map::PtrMap;
+pub use qpn::QpnTable;

@@ -1,0 +1,252 @@
+//! From an object's address to our state of it: open addressing, lock-free reads.
+//!
+//! A removed key leaves a tombstone, so that readers never lose a key that stands behind it; tombstones at the end of a
+//! run are cleared at once and others are used again by the next insert. When live keys fill half of the array, a larger
+//! one is published; the old one is never freed, since a reader may still be in it: all old ones together are smaller
+//! than the newest.
+
+use crate::sync::SpinLock;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+const EMPTY: usize = 0;
+const TOMB: usize = 1;
+const FIRST_CAPACITY: usize = 64;
+
+struct Slot<T> {
+    key: AtomicUsize,
+    value: AtomicPtr<T>,
+}
+
+struct Array<T> {
+    mask: usize,
+    slots: Box<[Slot<T>]>,
+}
+
+impl<T> Array<T> {
+    fn leak(capacity: usize) -> *mut Array<T> {
+        let slots = (0..capacity).map(|_| Slot { key: AtomicUsize::new(EMPTY), value: AtomicPtr::new(null_mut()) });
+        Box::into_raw(Box::new(Array { mask: capacity - 1, slots: slots.collect() }))
+    }
+
+    #[inline(always)]
+    fn start(&self, key: usize) -> usize {
+        // Fibonacci hashing; the lowest bits of addresses say nothing.
+        ((key >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & self.mask
+    }
+}
+
+/// A map from addresses to `'static` states.
+pub struct PtrMap<T: 'static> {
+    array: AtomicPtr<Array<T>>,
+    live: SpinLock<usize>,
+}
+
+impl<T> Default for PtrMap<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> PtrMap<T> {
+    /// An empty map that owns no memory yet.
+    pub const fn new() -> Self {
+        PtrMap { array: AtomicPtr::new(null_mut()), live: SpinLock::new(0) }
+    }
+
+    #[inline(always)]
+    fn current(&self) -> Option<&'static Array<T>> {
+        // SYNC POINT: pairs with the Release in `grow`.
+        let a = self.array.load(Acquire);
+        // SAFETY: arrays are published whole and never freed.
+        unsafe { a.as_ref() }
+    }
+
+    /// The state of the object at `key`.
+    #[inline(always)]
+    pub fn get(&self, key: usize) -> Option<&'static T> {
+        let a = self.current()?;
+        let mut i = a.start(key);
+        // At most half of the slots are live, but tombstones may fill the rest: stop after one round.
+        for _ in 0..=a.mask {
+            let slot = &a.slots[i];
+            // SYNC POINT: pairs with the Release in `insert`: a key that is seen has its value.
+            match slot.key.load(Acquire) {
+                k if k == key => {
+                    let v = slot.value.load(Acquire);
+                    // The slot may have been given to another key in between.
+                    if slot.key.load(Relaxed) != key {
+                        return None;
+                    }
+                    // SAFETY: only `'static` references are stored.
+                    return unsafe { v.as_ref() };
+                }
+                EMPTY => return None,
+                _ => i = (i + 1) & a.mask,
+            }
+        }
+        None
+    }
+
+    /// Adds or replaces.
+    pub fn insert(&self, key: usize, value: &'static T) {
+        assert!(key > TOMB, "not an address");
+        let mut live = self.live.lock();
+        let a = match self.current() {
+            Some(a) if (*live + 1) * 2 <= a.mask + 1 => a,
+            old => self.grow(old),
+        };
+        if Self::put(a, key, value) {
+            *live += 1;
+        }
+    }
+
+    /// True if the key is new.
+    fn put(a: &Array<T>, key: usize, value: &'static T) -> bool {
+        let value = core::ptr::from_ref(value).cast_mut();
+        let (mut i, mut free) = (a.start(key), None);
+        for _ in 0..=a.mask {
+            match a.slots[i].key.load(Relaxed) {
+                k if k == key => {
+                    a.slots[i].value.store(value, Release);
+                    return false;
+                }
+                TOMB => free = free.or(Some(i)),
+                EMPTY => {
+                    free = free.or(Some(i));
+                    break;
+                }
+                _ => {}
+            }
+            i = (i + 1) & a.mask;
+        }
+        let slot = &a.slots[free.expect("at least half of the slots are not live")];
+        slot.value.store(value, Release);
+        // SYNC POINT: pairs with the Acquire in `get`.
+        slot.key.store(key, Release);
+        true
+    }
+
+    fn grow(&self, old: Option<&'static Array<T>>) -> &'static Array<T> {
+        let new = Array::leak(old.map_or(FIRST_CAPACITY, |a| (a.mask + 1) * 2));
+        // SAFETY: just allocated and never freed.
+        let a = unsafe { &*new };
+        for slot in old.iter().flat_map(|o| o.slots.iter()) {
+            let key = slot.key.load(Relaxed);
+            // SAFETY: only `'static` references are stored.
+            if key > TOMB
+                && let Some(v) = unsafe { slot.value.load(Relaxed).as_ref() }
+            {
+                Self::put(a, key, v);
+            }
+        }
+        // SYNC POINT: pairs with the Acquire in `current`.
+        self.array.store(new, Release);
+        a
+    }
+
+    /// Takes an object out; a reader that found it just before still has its reference.
+    pub fn remove(&self, key: usize) -> Option<&'static T> {
+        let mut live = self.live.lock();
+        let a = self.current()?;
+        let mut i = a.start(key);
+        for _ in 0..=a.mask {
+            match a.slots[i].key.load(Relaxed) {
+                k if k == key => {
+                    let v = a.slots[i].value.load(Relaxed);
+                    a.slots[i].key.store(TOMB, Release);
+                    *live -= 1;
+                    Self::clear_run(a, i);
+                    // SAFETY: only `'static` references are stored.
+                    return unsafe { v.as_ref() };
+                }
+                EMPTY => return None,
+                _ => i = (i + 1) & a.mask,
+            }
+        }
+        None
+    }
+
+    /// Tombstones directly before an empty slot guard nothing.
+    fn clear_run(a: &Array<T>, mut i: usize) {
+        if a.slots[(i + 1) & a.mask].key.load(Relaxed) != EMPTY {
+            return;
+        }
+        while a.slots[i].key.load(Relaxed) == TOMB {
+            a.slots[i].key.store(EMPTY, Release);
+            i = i.wrapping_sub(1) & a.mask;
+        }
+    }
+
+    /// Every state in the map, in no order. Concurrent changes may or may not be seen.
+    pub fn values(&self) -> Vec<&'static T> {
+        let Some(a) = self.current() else { return Vec::new() };
+        a.slots
+            .iter()
+            .filter(|s| s.key.load(Acquire) > TOMB)
+            // SAFETY: only `'static` references are stored.
+            .filter_map(|s| unsafe { s.value.load(Acquire).as_ref() })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn leak(v: u64) -> &'static u64 {
+        Box::leak(Box::new(v))
+    }
+
+    proptest! {
+        #[test]
+        fn it_behaves_like_a_hash_map(ops in proptest::collection::vec((0u8..3, 1usize..200), 0..600)) {
+            let (map, mut model) = (PtrMap::new(), HashMap::new());
+            for (i, (op, k)) in ops.into_iter().enumerate() {
+                let key = k * 16;
+                match op {
+                    0 => {
+                        map.insert(key, leak(i as u64));
+                        model.insert(key, i as u64);
+                    }
+                    1 => prop_assert_eq!(map.remove(key).copied(), model.remove(&key)),
+                    _ => prop_assert_eq!(map.get(key).copied(), model.get(&key).copied()),
+                }
+            }
+            let mut values: Vec<u64> = map.values().into_iter().copied().collect();
+            let mut expected: Vec<u64> = model.into_values().collect();
+            values.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(values, expected);
+        }
+    }
+
+    #[test]
+    fn coming_and_going_for_ever_does_not_grow_it() {
+        let map = PtrMap::new();
+        for i in 0..100_000usize {
+            map.insert(4096 + i * 160, leak(0));
+            assert!(map.remove(4096 + i * 160).is_some());
+        }
+        assert_eq!(map.current().unwrap().mask + 1, FIRST_CAPACITY);
+    }
+
+    #[test]
+    fn readers_always_find_what_stays() {
+        let map = PtrMap::new();
+        map.insert(16, leak(7));
+        std::thread::scope(|s| {
+            let churn = s.spawn(|| {
+                for i in 0..30_000usize {
+                    map.insert(32 + (i % 50) * 16, leak(1));
+                    map.remove(32 + ((i + 25) % 50) * 16);
+                }
+            });
+            while !churn.is_finished() {
+                assert_eq!(map.get(16), Some(&7));
+            }
+        });
+    }
+}

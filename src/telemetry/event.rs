@@ -1,0 +1,70 @@
+//! Completion events on their way into the segment's rings.
+//!
+//! Each CQ owns a ring, so its lock is the ring's writer lock, too. CQs beyond [`OWN_RINGS`] share one ring and its lock.
+
+use crate::shm::layout::{RING_EVENTS, RingRecord};
+use crate::sync::SpinLock;
+use core::sync::atomic::{Ordering::Relaxed, Ordering::Release, fence};
+
+/// CQs that get a ring of their own (64 KiB each).
+pub const OWN_RINGS: usize = 64;
+
+/// Where a CQ's events go.
+#[derive(Clone, Copy)]
+pub enum Sink {
+    /// Nowhere: events are off, or the segment has no memory for a ring.
+    None,
+    /// A ring that only this CQ writes.
+    Own(&'static RingRecord),
+    /// A ring shared with other CQs.
+    Shared(&'static SpinLock<&'static RingRecord>),
+}
+
+/// An event, as the ring holds it.
+#[derive(Clone, Copy)]
+pub struct Event {
+    /// CLOCK_REALTIME, ns.
+    pub end_ns: u64,
+    /// Bytes retired.
+    pub bytes: u64,
+    /// WRs outstanding on the QP afterwards.
+    pub wr_outstanding: u64,
+    /// Bytes outstanding on the QP afterwards.
+    pub bytes_outstanding: u64,
+    /// Post to poll, ns; 0 = not timed.
+    pub latency_ns: u64,
+    /// `qp record index << 32 | qp_num`.
+    pub qp: u64,
+    /// `peer << 32 | port << 16 | status << 8`.
+    pub place: u64,
+}
+
+impl Sink {
+    /// Writes an event over the oldest one. The caller holds the CQ's lock.
+    #[inline]
+    pub fn write(&self, e: &Event) {
+        match self {
+            Sink::None => {}
+            Sink::Own(ring) => write(ring, e),
+            Sink::Shared(lock) => write(&lock.lock(), e),
+        }
+    }
+}
+
+#[inline(always)]
+fn write(ring: &RingRecord, e: &Event) {
+    let n = ring.head.load(Relaxed);
+    let slot = &ring.events[(n % RING_EVENTS as u64) as usize];
+    slot.seq.store(2 * n + 1, Relaxed);
+    // SYNC POINT: a reader that sees one of the new fields also sees the odd number, or a head that moved on.
+    fence(Release);
+    slot.end_ns.store(e.end_ns, Relaxed);
+    slot.bytes.store(e.bytes, Relaxed);
+    slot.wr_outstanding.store(e.wr_outstanding, Relaxed);
+    slot.bytes_outstanding.store(e.bytes_outstanding, Relaxed);
+    slot.latency_ns.store(e.latency_ns, Relaxed);
+    slot.qp.store(e.qp, Relaxed);
+    slot.place.store(e.place, Relaxed);
+    slot.seq.store(2 * (n + 1), Release);
+    ring.head.store(n + 1, Release);
+}

@@ -1,0 +1,97 @@
+//! A shared receive queue: its receives are taken by completions of many QPs, so in no order that we could know.
+
+use super::Hot;
+use crate::shm::layout::SrqRecord;
+use crate::shm::segment::{bump, raise};
+use crate::sync::{Guard, SpinLock};
+use crate::verbs::recv_bytes;
+use core::sync::atomic::Ordering::Relaxed;
+use rdma_sys::ibv_recv_wr;
+use std::collections::VecDeque;
+
+/// State of a shared receive queue.
+pub struct Srq {
+    /// Index of its record.
+    pub index: u32,
+    /// Its record.
+    pub record: &'static SrqRecord,
+    pub(super) hot: &'static Hot,
+    max_sge: u32,
+    /// `(wr_id, bytes)` of each receive that waits, oldest first.
+    waiting: SpinLock<VecDeque<(u64, u64)>>,
+}
+
+impl Srq {
+    /// A queue of `max_wr` receives of at most `max_sge` elements.
+    pub fn new(index: u32, record: &'static SrqRecord, hot: &'static Hot, max_wr: u32, max_sge: u32) -> Srq {
+        let room = max_wr.min(1 << 20) as usize;
+        Srq { index, record, hot, max_sge, waiting: SpinLock::new(VecDeque::with_capacity(room)) }
+    }
+
+    /// Locks the queue and notes the chain, before the provider gets it.
+    ///
+    /// # Safety
+    /// `wr` is the chain passed to `ibv_post_srq_recv`.
+    #[inline]
+    pub unsafe fn start(&self, mut wr: *const ibv_recv_wr) -> Posting<'_> {
+        let mut waiting = self.waiting.lock();
+        let before = waiting.len();
+        // SAFETY: the chain is the application's, valid until the call returns.
+        while let Some(w) = unsafe { wr.as_ref() } {
+            // SAFETY: the caller's promise.
+            waiting.push_back((w.wr_id, unsafe { recv_bytes(w, self.max_sge) }));
+            wr = w.next;
+        }
+        Posting { srq: self, waiting, before }
+    }
+
+    /// Takes the receive that a completion used: the oldest of its id. Returns its buffer bytes.
+    pub(super) fn take(&self, wr_id: u64, received: u64, failed: bool) -> Option<u64> {
+        let mut waiting = self.waiting.lock();
+        let at = waiting.iter().position(|(id, _)| *id == wr_id)?;
+        let (_, capacity) = waiting.remove(at)?;
+        let (post, done) = (&self.record.post, &self.record.done);
+        let released = done.wr_completed.load(Relaxed) + done.wr_failed.load(Relaxed) + done.wr_dropped.load(Relaxed);
+        raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(released));
+        bump(&done.cqes, 1);
+        if failed {
+            bump(&done.wr_failed, 1);
+            bump(&done.bytes_failed, capacity);
+        } else {
+            bump(&done.wr_completed, 1);
+            bump(&done.bytes_completed, received);
+            bump(&done.capacity_completed, capacity);
+        }
+        Some(capacity)
+    }
+
+    /// The queue is gone: what waits is dropped.
+    pub fn drop_waiting(&self) {
+        let mut waiting = self.waiting.lock();
+        bump(&self.record.done.wr_dropped, waiting.len() as u64);
+        bump(&self.record.done.bytes_dropped, waiting.iter().map(|(_, b)| b).sum());
+        waiting.clear();
+    }
+}
+
+/// A chain of receives between our note and the provider's answer.
+pub struct Posting<'a> {
+    srq: &'a Srq,
+    waiting: Guard<'a, VecDeque<(u64, u64)>>,
+    before: usize,
+}
+
+impl Posting<'_> {
+    /// The provider took the first `accepted` of the chain (`None`: all).
+    #[inline]
+    pub fn finish(mut self, accepted: Option<u64>) {
+        if let Some(n) = accepted {
+            let keep = self.before.saturating_add(n as usize);
+            self.waiting.truncate(keep);
+        }
+        let new = self.waiting.range(self.before.min(self.waiting.len())..);
+        let (wr, bytes) = new.fold((0, 0), |(n, sum), (_, b)| (n + 1, sum + b));
+        bump(&self.srq.record.post.wr_posted, wr);
+        bump(&self.srq.record.post.bytes_posted, bytes);
+    }
+}
