@@ -82,11 +82,11 @@ struct shape {
 	struct ibv_srq *srq;
 	uint32_t sq, rq; /* 0: 128 */
 	bool sig_all;
-	int port;	   /* 0: 1 */
-	uint8_t rnr_retry; /* 0..7 */
+	int port; /* 0: 1 */
 };
 
 struct q *q_make(struct dev *, const struct shape *);
+struct q *q_adopt(struct dev *, struct ibv_qp *); /* a QP made by other means, port 1 */
 void q_init(struct q *);	  /* RESET -> INIT */
 void q_to(struct q *, struct q *peer); /* INIT -> RTR -> RTS */
 void q_pair(struct q *, struct q *); /* both ways, from RESET */

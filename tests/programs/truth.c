@@ -16,6 +16,31 @@ static const char *kind_of(enum ibv_qp_type t)
 	return t == IBV_QPT_RC ? "rc" : t == IBV_QPT_UC ? "uc" : t == IBV_QPT_UD ? "ud" : "other";
 }
 
+struct q *q_adopt(struct dev *d, struct ibv_qp *qp)
+{
+	struct q *q = calloc(1, sizeof(*q));
+
+	if (!qp)
+		die("no QP: %s", strerror(errno));
+	CHECK(q);
+	q->qp = qp;
+	q->dev = d;
+	q->send_cq = qp->send_cq;
+	q->recv_cq = qp->recv_cq;
+	q->srq = qp->srq != NULL;
+	q->qpn = qp->qp_num;
+	q->port = 1;
+	q->type = qp->qp_type;
+	q->kind = kind_of(qp->qp_type);
+	q->live = true;
+	pthread_mutex_lock(&list_lock);
+	q->index = made++;
+	*last = q;
+	last = &q->next;
+	pthread_mutex_unlock(&list_lock);
+	return q;
+}
+
 struct q *q_make(struct dev *d, const struct shape *s)
 {
 	struct ibv_qp_init_attr init = {
@@ -26,27 +51,10 @@ struct q *q_make(struct dev *d, const struct shape *s)
 		.qp_type = s->type ? s->type : IBV_QPT_RC,
 		.sq_sig_all = s->sig_all,
 	};
-	struct q *q = calloc(1, sizeof(*q));
+	struct q *q = q_adopt(d, ibv_create_qp(d->pd, &init));
 
-	CHECK(q);
-	q->qp = ibv_create_qp(d->pd, &init);
-	if (!q->qp)
-		die("ibv_create_qp: %s", strerror(errno));
-	q->dev = d;
-	q->send_cq = s->send_cq;
-	q->recv_cq = s->recv_cq;
-	q->srq = s->srq != NULL;
-	q->qpn = q->qp->qp_num;
 	q->port = s->port ? s->port : 1;
 	q->sig_all = s->sig_all;
-	q->type = init.qp_type;
-	q->kind = kind_of(init.qp_type);
-	q->live = true;
-	pthread_mutex_lock(&list_lock);
-	q->index = made++;
-	*last = q;
-	last = &q->next;
-	pthread_mutex_unlock(&list_lock);
 	return q;
 }
 
@@ -139,7 +147,10 @@ static bool is_recv(struct q *q, struct ibv_cq *cq, const struct ibv_wc *wc)
 		return wc->opcode & IBV_WC_RECV;
 	if (wc->wr_id & RECV_ID)
 		return true;
-	return !oldest(q) || oldest(q)->wr_id != wc->wr_id;
+	for (size_t i = 0; i < q->sq_len; i++)
+		if (q->sq[q->sq_first + i].wr_id == wc->wr_id)
+			return false;
+	return true;
 }
 
 void truth_cqe(struct ibv_cq *cq, const struct ibv_wc *wc)
