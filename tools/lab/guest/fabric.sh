@@ -4,27 +4,29 @@
 #
 # soft-RoCE serves the first namespace only, so with one kernel both hosts live there, and rules keep the kernel
 # from taking its short cut through loopback. With two kernels each guest has its own half.
+#
+# A process costs 50 ms here, so every namespace is set up by one batch: the functions below print its lines.
 
 MTU=4200 # lets RoCE use its largest payload, 4096
+LINK="mtu $MTU txqueuelen 10000"
 
 build_fabric() {
     local side
-    set -e
-    modprobe -a rdma_rxe crc32_generic ib_uverbs rdma_ucm veth sch_tbf sch_netem
-    ip link set lo up
-    no_short_cuts
+    first_state
+    host_sysctl
+    {
+        echo "link set lo up"
+        for side in $(sides); do host_lines "$side"; done
+        [ "$LAB_KERNELS" = 2 ] || one_kernel_lines
+    } | ip -batch - || return
+    if [ "$LAB_KERNELS" = 2 ]; then adopt_core_links || return; fi
     for side in $(sides); do
-        build_leaf "$side"
-        build_host "$side"
+        leaf_sysctl "$side" && leaf_lines "$side" | ip -n "fab$side" -batch - || return
+        route_lines "$side" | ip -n "fab$side" -batch - || return
+        rdma link add "rxe$side" type rxe netdev "roce$side" || return
     done
-    join_leaves
-    for side in $(sides); do
-        leaf_routes "$side"
-        rdma link add "rxe$side" type rxe netdev "roce$side"
-    done
-    first_shape
+    shape_all
     await_gids
-    set +e
 }
 
 # The sides that this guest holds.
@@ -32,114 +34,108 @@ sides() {
     if [ "$LAB_KERNELS" = 1 ]; then echo A B; else echo "${LAB_HOST^^}"; fi
 }
 
-net_of() { if [ "$1" = A ]; then echo 1; else echo 2; fi; }
-peer_of() { if [ "$1" = A ]; then echo B; else echo A; fi; }
+# net and peer: the second number of a side's addresses and of its peer's.
+nets() { if [ "$1" = A ]; then net=1 peer=2; else net=2 peer=1; fi; }
 
-no_short_cuts() {
-    local conf=/proc/sys/net/ipv4/conf
+host_sysctl() {
+    local conf=/proc/sys/net/ipv4/conf core=/proc/sys/net/core
     echo 0 >$conf/all/rp_filter
     echo 0 >$conf/default/rp_filter
     echo 1 >$conf/all/accept_local
     echo 1 >$conf/default/accept_local
-    # Without a shape, the only queue between two ends of a veth pair is this one.
-    echo 100000 >/proc/sys/net/core/netdev_max_backlog
-    echo 67108864 >/proc/sys/net/core/rmem_max
-    echo 67108864 >/proc/sys/net/core/wmem_max
+    # Without a shape, the only queue between the two ends of a link is this one.
+    echo 100000 >$core/netdev_max_backlog
+    echo 67108864 >$core/rmem_max
+    echo 67108864 >$core/wmem_max
 }
 
-build_leaf() { # SIDE
-    local fab=fab$1 net
-    net=$(net_of "$1")
-    ip netns add "$fab"
-    ip link add "roce$1" mtu $MTU txqueuelen 10000 type veth peer name edge netns "$fab" mtu $MTU txqueuelen 10000
-    ip -n "$fab" link set lo up
-    ip -n "$fab" addr add "10.$net.255.254/16" dev edge
-    ip -n "$fab" link set edge up
-    ip netns exec "$fab" bash -c '
-        cd /proc/sys/net/ipv4
-        echo 1 >ip_forward
-        echo 1 >fib_multipath_hash_policy
-        echo 0 >conf/all/rp_filter
-        echo 0 >conf/default/rp_filter
-        echo 0 >conf/all/send_redirects
-        echo 0 >conf/edge/send_redirects'
-}
-
-build_host() { # SIDE
-    local side=$1 net peer_net i table
-    net=$(net_of "$side")
-    peer_net=$(net_of "$(peer_of "$side")")
-    table=10$net
-    ip link set "roce$side" up
-    for ((i = 1; i <= LAB_PATHS; i++)); do echo "addr add 10.$net.0.$i/16 dev roce$side"; done | ip -batch -
-    ip route add "10.$peer_net.0.0/16" via "10.$net.255.254" dev "roce$side" src "10.$net.0.1" table "$table"
+host_lines() { # SIDE
+    local side=$1 net peer i
+    nets "$side"
+    echo "netns add fab$side"
+    echo "link add roce$side $LINK type veth peer name edge netns fab$side $LINK"
+    echo "link set roce$side up"
+    for ((i = 1; i <= LAB_PATHS; i++)); do echo "addr add 10.$net.0.$i/16 dev roce$side"; done
+    echo "route add 10.$peer.0.0/16 via 10.$net.255.254 dev roce$side src 10.$net.0.1 table 10$net"
     if [ "$LAB_KERNELS" = 2 ]; then
-        ip rule add pref 20 to "10.$peer_net.0.0/16" lookup "$table"
+        echo "rule add pref 20 to 10.$peer.0.0/16 lookup 10$net"
         return
     fi
-    ip rule add pref "$net" from "10.$net.0.0/16" to "10.$net.0.0/16" lookup local
-    ip rule add pref $((9 + net)) iif "roce$side" lookup local
-    ip rule add pref $((19 + net)) from "10.$net.0.0/16" to "10.$peer_net.0.0/16" lookup "$table"
-    ip rule add pref $((21 + net)) oif "roce$side" to "10.$peer_net.0.0/16" lookup "$table"
+    echo "rule add pref $net from 10.$net.0.0/16 to 10.$net.0.0/16 lookup local"
+    echo "rule add pref $((9 + net)) iif roce$side lookup local"
+    echo "rule add pref $((19 + net)) from 10.$net.0.0/16 to 10.$peer.0.0/16 lookup 10$net"
+    echo "rule add pref $((21 + net)) oif roce$side to 10.$peer.0.0/16 lookup 10$net"
     # Programs that name no source address must not loop back inside the device that they mean to reach.
-    ip rule add pref $((29 + net)) iif lo to "10.$peer_net.0.0/16" lookup "$table"
-    if [ "$side" = B ]; then
-        ip rule add pref 100 lookup local
-        ip rule del pref 0
-    fi
+    echo "rule add pref $((29 + net)) iif lo to 10.$peer.0.0/16 lookup 10$net"
 }
 
-join_leaves() {
-    local i mac device
+one_kernel_lines() {
+    local i
+    echo "rule add pref 100 lookup local"
+    echo "rule del pref 0"
     for ((i = 1; i <= LAB_PATHS; i++)); do
-        if [ "$LAB_KERNELS" = 1 ]; then
-            ip -n fabA link add "core$i" mtu $MTU txqueuelen 10000 type veth \
-                peer name "core$i" netns fabB mtu $MTU txqueuelen 10000
-        else
-            mac=$(printf '52:54:00:1a:%02x:%02x' "$(net_of "${LAB_HOST^^}")" "$i")
-            device=$(basename "$(dirname "$(grep -lx "$mac" /sys/class/net/*/address)")")
-            ip link set "$device" netns "fab${LAB_HOST^^}" name "core$i" mtu $MTU
-        fi
+        echo "link add core$i netns fabA $LINK type veth peer name core$i netns fabB $LINK"
     done
-    for side in $(sides); do
-        for ((i = 1; i <= LAB_PATHS; i++)); do
-            echo "addr add 10.100.$i.$(net_of "$side")/24 dev core$i"
-            echo "link set core$i up"
-        done | ip -n "fab$side" -batch -
+}
+
+# With two kernels the core links are network cards of the guest, known by their addresses.
+adopt_core_links() {
+    local side=${LAB_HOST^^} net peer i card mac
+    nets "$side"
+    for ((i = 1; i <= LAB_PATHS; i++)); do
+        mac=$(printf '52:54:00:1a:%02x:%02x' "$net" "$i")
+        for card in /sys/class/net/*; do
+            [ "$(<"$card/address")" = "$mac" ] || continue
+            echo "link set ${card##*/} netns fab$side name core$i"
+            continue 2
+        done
+        echo "no network card has the address $mac" >&2
+        return 1
+    done | ip -batch -
+}
+
+leaf_sysctl() { # SIDE
+    ip netns exec "fab$1" /bin/busybox sysctl -q -w net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1 \
+        net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 \
+        net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.edge.send_redirects=0
+}
+
+leaf_lines() { # SIDE
+    local net peer i
+    nets "$1"
+    echo "link set lo up"
+    echo "addr add 10.$net.255.254/16 dev edge"
+    echo "link set edge up"
+    for ((i = 1; i <= LAB_PATHS; i++)); do
+        echo "addr add 10.100.$i.$net/24 dev core$i"
+        echo "link set core$i mtu $MTU up"
     done
 }
 
 # static: alias i of the peer is reached over core link i. ecmp: every alias over any link, chosen by the flow's ports.
-leaf_routes() { # SIDE
-    local peer fab=fab$1 hops="" i
-    peer=$(net_of "$(peer_of "$1")")
+route_lines() { # SIDE
+    local net peer i state routing hops=""
+    nets "$1"
+    read -r routing <"$ROUTING"
     for ((i = 1; i <= LAB_PATHS; i++)); do
-        if [ "$LAB_ROUTING" = static ]; then
-            ip -n "$fab" route replace "10.$peer.0.$i/32" via "10.100.$i.$peer" dev "core$i" 2>/dev/null || true
-        else
-            ip -n "$fab" route del "10.$peer.0.$i/32" 2>/dev/null || true
-            ip -n "$fab" link show "core$i" | grep -q '[<,]UP[,>]' &&
-                hops+=" nexthop via 10.100.$i.$peer dev core$i"
-        fi
+        read -r state <"$STATE/$i/state"
+        [ "$state" = up ] || continue
+        hops+=" nexthop via 10.100.$i.$peer dev core$i"
+        [ "$routing" = ecmp ] || echo "route replace 10.$peer.0.$i/32 via 10.100.$i.$peer dev core$i"
     done
-    ip -n "$fab" route del "10.$peer.0.0/16" 2>/dev/null || true
-    # shellcheck disable=SC2086
-    [ -z "$hops" ] || ip -n "$fab" route add "10.$peer.0.0/16" $hops
+    [ "$routing" = static ] || [ -z "$hops" ] || echo "route replace 10.$peer.0.0/16$hops"
 }
 
 # Every alias becomes an entry of the device's GID table a moment after it was added.
 await_gids() {
-    local side turn last ready
+    local side turn gid
     for side in $(sides); do
-        ready=""
-        last=/sys/class/infiniband/rxe$side/ports/1/gids/$LAB_PATHS
         for ((turn = 0; turn < 200; turn++)); do
-            if ! grep -q '^0000:0000:0000:0000:0000:0000:0000:0000$' "$last"; then
-                ready=1
-                break
-            fi
-            sleep 0.05
+            gid=$(<"/sys/class/infiniband/rxe$side/ports/1/gids/$LAB_PATHS") 2>/dev/null
+            [[ $gid =~ ^[0:]*$ ]] || continue 2
+            pause 0.05
         done
-        [ -n "$ready" ] || { echo "rxe$side has no GID $LAB_PATHS after 10 s"; return 1; }
+        echo "rxe$side has no GID $LAB_PATHS after $turn looks" >&2
+        return 1
     done
 }

@@ -15,6 +15,7 @@ run_job() { # FOLDER
     err=$!
     setsid bash "$folder/command" </dev/null >&"$to_out" 2>&"$to_err" {to_out}>&- {to_err}>&- &
     job=$!
+    echo "$job" >"$folder/session"
     exec {to_out}>&- {to_err}>&-
     wait "$job"
     status=$?
@@ -23,6 +24,27 @@ run_job() { # FOLDER
     drain "$out" "$err"
     echo "$status" >"$folder/status.new"
     mv "$folder/status.new" "$folder/status"
+}
+
+# Two kernels: each guest looks for jobs from the other one (`lab on`) in the control share, which both mount.
+# A job is on/HOST/NAME, complete once it is named so; `cancel` in its folder ends it.
+serve_jobs() {
+    local box=/run/lab/control/on/$LAB_HOST folder
+    mkdir -p "$box"
+    touch "$box.ready"
+    while :; do
+        for folder in "$box"/job.*; do
+            [ -d "$folder" ] || continue
+            if [ ! -e "$folder/taken" ]; then
+                : >"$folder/taken"
+                run_job "$folder" &
+            elif [ -e "$folder/cancel" ] && [ -s "$folder/session" ]; then
+                rm "$folder/cancel"
+                end_session "$(<"$folder/session")"
+            fi
+        done
+        pause 0.1
+    done
 }
 
 run_terminal() { # FOLDER
@@ -45,12 +67,18 @@ end_session() { # SESSION
     done 2>/dev/null
 }
 
+# A sleep without a process.
+pause() { # SECONDS
+    [ -n "${TICK:-}" ] || exec {TICK}<> <(:)
+    read -r -t "$1" -u "$TICK" || true
+}
+
 drain() { # PID...
     local turn pid
     for ((turn = 0; turn < 40; turn++)); do
         for pid; do
             if kill -0 "$pid" 2>/dev/null; then
-                sleep 0.05
+                pause 0.05
                 continue 2
             fi
         done

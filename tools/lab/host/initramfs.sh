@@ -1,9 +1,11 @@
-# The first file system: busybox, and the few modules that reach this machine's own root over 9p.
+# The first file system: busybox, and the modules that every run needs. Others (siw, sch_htb, cls_flower, dummy, ...) can be
+# loaded later with modprobe: the guest sees the whole tree.
+# crc32_generic: rdma_rxe looks it up by name at run time; no dependency shows it.
 
-INITRAMFS_MODULES="virtio_pci 9p 9pnet_virtio overlay"
+INITRAMFS_MODULES="virtio_pci 9p 9pnet_virtio overlay virtio_net veth rdma_rxe crc32_generic ib_uverbs rdma_ucm sch_tbf sch_netem"
 
 ensure_initramfs() {
-    local version stamp work
+    local version stamp work applet
     version=$(cat "$LAB_CACHE/kernel/version")
     stamp=$( (echo "$version $INITRAMFS_MODULES"; cat "$LAB_HOME/guest/init" "$(command -v busybox)") | sha256sum)
     INITRAMFS=$LAB_CACHE/initramfs-${stamp:0:16}
@@ -11,7 +13,8 @@ ensure_initramfs() {
     work=$(mktemp -d "$LAB_CACHE/initramfs.XXXXXX")
     mkdir -p "$work"/{bin,proc,sys,dev,host,layer,root}
     cp "$(command -v busybox)" "$work/bin/busybox"
-    cp "$LAB_HOME/guest/init" "$work/init"
+    for applet in sh mount umount mkdir ln modprobe switch_root; do ln -s busybox "$work/bin/$applet"; done
+    sed "s/^MODULES=.*/MODULES='$INITRAMFS_MODULES'/" "$LAB_HOME/guest/init" >"$work/init"
     chmod +x "$work/init"
     copy_modules "$version" "$work"
     (cd "$work" && find . | cpio -o -H newc --quiet) >"$work.cpio"

@@ -15,6 +15,7 @@ ibv_rc_pingpong:ibverbs-utils
 ib_write_bw:perftest
 rping:rdmacm-utils
 tmux:tmux
+xz:xz-utils
 setpriv:util-linux
 dpkg-deb:dpkg
 "

@@ -28,10 +28,13 @@ run_lab() { # command | shell
 }
 
 run_command() {
-    local first ended clock="" out err
+    local first second="" ended clock="" out err
     start_machine a file
     first=$!
-    if [ "$KERNELS" = 2 ]; then start_machine b file; fi
+    if [ "$KERNELS" = 2 ]; then
+        start_machine b file
+        second=$!
+    fi
     follow stdout "$first"
     out=$!
     follow stderr "$first" >&2
@@ -42,13 +45,18 @@ run_command() {
     fi
     while :; do
         ended=""
-        wait -n -p ended "$first" "$out" ${clock:+"$clock"} || true
+        wait -n -p ended "$first" "$out" ${clock:+"$clock"} ${second:+"$second"} || true
         case $ended in
             "$first") break ;;
             "$clock")
                 say "time limit of $TIMEOUT s reached: the command was ended"
                 show_consoles
                 exit 124
+                ;;
+            "$second")
+                say "guest b ended before the command did"
+                show_consoles
+                exit 125
                 ;;
             "$out") exit 141 ;; # nobody reads the output any more
             *) break ;;
@@ -116,8 +124,10 @@ clean_up() {
     local pid
     trap '' INT TERM HUP
     restore_terminal
-    for pid in "${CHILDREN[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
+    {
+        for pid in "${CHILDREN[@]}"; do kill -KILL "$pid" || true; done
+        wait || true
+    } 2>/dev/null
     rm -rf "$RUN_DIR"
 }
 
