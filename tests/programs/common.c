@@ -36,7 +36,7 @@ struct dev *dev_open(int index)
 	CHECK(d && (list = ibv_get_device_list(&n)) && index < n);
 	d->ctx = ibv_open_device(list[index]);
 	CHECK(d->ctx);
-	d->name = ibv_get_device_name(list[index]);
+	d->name = strdup(ibv_get_device_name(list[index]));
 	ibv_free_device_list(list);
 	CHECK((d->pd = ibv_alloc_pd(d->ctx)) && (d->buf = calloc(1, BUFFER)));
 	d->mr = ibv_reg_mr(d->pd, d->buf, BUFFER,
