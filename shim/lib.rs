@@ -1,1 +1,48 @@
+//! libtelereduce.so: the LD_PRELOAD library, the only code that lives inside the application.
+//!
+//! This is the one list of what it exports. Each hook does its own work guarded ([`guard`]) and always ends in the real
+//! call. Control calls come by symbol interposition ([`control_path`]); posts and polls are inline functions that jump
+//! through the context's table, so the table is patched when the context is opened ([`context`], [`data_path`]).
+//! Nothing at all happens before a program opens an RDMA device.
 
+mod context;
+mod control_path;
+mod data_path;
+mod exit;
+mod guard;
+mod log;
+mod real;
+mod state;
+
+use core::ffi::{c_int, c_void};
+use rdma_sys::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
+    ibv_srq_init_attr,
+};
+
+/// Declares exported hooks: each forwards to the function of the same name in [`control_path`].
+macro_rules! export {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => { $(
+        /// # Safety
+        /// As the function of this name in libibverbs.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            // SAFETY: the caller's promise.
+            unsafe { control_path::$name($($arg),*) }
+        }
+    )* };
+}
+
+export! {
+    ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
+    verbs_open_device(device: *mut ibv_device, private_data: *mut c_void) -> *mut ibv_context;
+    ibv_import_device(cmd_fd: c_int) -> *mut ibv_context;
+    ibv_close_device(context: *mut ibv_context) -> c_int;
+    ibv_create_cq(context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel, comp_vector: c_int) -> *mut ibv_cq;
+    ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
+    ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int;
+    ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+}

@@ -5,9 +5,7 @@
 //! between the library's load and the first device, and again at every anchor, about once a second while completions are
 //! polled; the anchor also follows what NTP does to CLOCK_REALTIME.
 
-use core::sync::atomic::{
-    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
-};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 
 /// CLOCK_REALTIME, ns.
 pub fn realtime_ns() -> u64 {
@@ -15,10 +13,7 @@ pub fn realtime_ns() -> u64 {
 }
 
 fn gettime(id: libc::clockid_t) -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid pointer; these clocks always exist.
     unsafe { libc::clock_gettime(id, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
@@ -89,8 +84,7 @@ impl Clock {
 
     /// Takes the first sample. Costs two clock reads; called when the library is loaded.
     pub fn warm_up(&self) {
-        self.first_mono_ns
-            .store(gettime(libc::CLOCK_MONOTONIC), Relaxed);
+        self.first_mono_ns.store(gettime(libc::CLOCK_MONOTONIC), Relaxed);
         self.first_stamp.store(counter(), Relaxed);
     }
 
@@ -98,9 +92,7 @@ impl Clock {
     pub fn start(&self) {
         let usable = counter_is_constant() && self.first_stamp.load(Relaxed) != 0;
         if usable {
-            while gettime(libc::CLOCK_MONOTONIC) - self.first_mono_ns.load(Relaxed)
-                < MIN_INTERVAL_NS
-            {
+            while gettime(libc::CLOCK_MONOTONIC) - self.first_mono_ns.load(Relaxed) < MIN_INTERVAL_NS {
                 core::hint::spin_loop();
             }
         }
@@ -111,11 +103,7 @@ impl Clock {
     /// Now, in ticks. 0 is never returned.
     #[inline(always)]
     pub fn stamp(&self) -> u64 {
-        let now = if self.use_counter.load(Relaxed) {
-            counter()
-        } else {
-            gettime(libc::CLOCK_MONOTONIC)
-        };
+        let now = if self.use_counter.load(Relaxed) { counter() } else { gettime(libc::CLOCK_MONOTONIC) };
         now | 1
     }
 
@@ -144,11 +132,7 @@ impl Clock {
         loop {
             // SYNC POINT: pairs with set_anchor.
             let before = self.seq.load(Acquire);
-            let got = (
-                self.anchor_stamp.load(Relaxed),
-                self.anchor_real_ns.load(Relaxed),
-                self.rate.load(Relaxed),
-            );
+            let got = (self.anchor_stamp.load(Relaxed), self.anchor_real_ns.load(Relaxed), self.rate.load(Relaxed));
             fence(Acquire);
             if before.is_multiple_of(2) && self.seq.load(Relaxed) == before {
                 return got;
@@ -161,12 +145,7 @@ impl Clock {
     fn set_anchor(&self) {
         let seq = self.seq.load(Relaxed);
         // One renewer; others go on with the old anchor.
-        if seq % 2 == 1
-            || self
-                .seq
-                .compare_exchange(seq, seq + 1, Acquire, Relaxed)
-                .is_err()
-        {
+        if seq % 2 == 1 || self.seq.compare_exchange(seq, seq + 1, Acquire, Relaxed).is_err() {
             return;
         }
         fence(Release);
@@ -178,10 +157,7 @@ impl Clock {
             if ticks > 0 && ns > 0 {
                 let rate = ((u128::from(ns) << 32) / u128::from(ticks)) as u64;
                 self.rate.store(rate, Relaxed);
-                self.renew_ticks.store(
-                    (1_000_000_000 * (u128::from(ONE)) / u128::from(rate.max(1))) as u64,
-                    Relaxed,
-                );
+                self.renew_ticks.store((1_000_000_000 * (u128::from(ONE)) / u128::from(rate.max(1))) as u64, Relaxed);
             }
         }
         self.anchor_stamp.store(stamp, Relaxed);
@@ -213,10 +189,7 @@ mod tests {
         let (before, stamp, after) = (realtime_ns(), c.stamp(), realtime_ns());
         let got = c.real_ns(stamp);
         // A millisecond of slack: the rate was measured over no more than that.
-        assert!(
-            got + 1_000_000 >= before && got <= after + 1_000_000,
-            "{before} {got} {after}"
-        );
+        assert!(got + 1_000_000 >= before && got <= after + 1_000_000, "{before} {got} {after}");
     }
 
     #[test]

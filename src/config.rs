@@ -93,14 +93,8 @@ impl Config {
         let mut c = Config::default();
         let mut wrong = Vec::new();
         let mut bad = |name: &str, value: &str| {
-            let s = TABLE
-                .iter()
-                .find(|s| s.name == name)
-                .expect("every variable that is read is in TABLE");
-            wrong.push(format!(
-                "{name}={value} is not valid (allowed: {}); using {}",
-                s.values, s.default
-            ));
+            let s = TABLE.iter().find(|s| s.name == name).expect("every variable that is read is in TABLE");
+            wrong.push(format!("{name}={value} is not valid (allowed: {}); using {}", s.values, s.default));
         };
         let set = |name: &str| get(name).filter(|v| !v.is_empty());
 
@@ -144,19 +138,8 @@ impl Config {
 pub fn rank(get: impl Fn(&str) -> Option<String>) -> (Option<u64>, Option<u64>) {
     let first = |names: &[&str]| names.iter().find_map(|n| get(n)?.trim().parse().ok());
     (
-        first(&[
-            "OMPI_COMM_WORLD_RANK",
-            "PMIX_RANK",
-            "PMI_RANK",
-            "SLURM_PROCID",
-            "RANK",
-        ]),
-        first(&[
-            "OMPI_COMM_WORLD_SIZE",
-            "PMI_SIZE",
-            "SLURM_NTASKS",
-            "WORLD_SIZE",
-        ]),
+        first(&["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"]),
+        first(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE"]),
     )
 }
 
@@ -187,34 +170,20 @@ mod tests {
     use super::*;
 
     fn env<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
-        move |n| {
-            pairs
-                .iter()
-                .find(|(k, _)| *k == n)
-                .map(|(_, v)| (*v).to_string())
-        }
+        move |n| pairs.iter().find(|(k, _)| *k == n).map(|(_, v)| (*v).to_string())
     }
 
     #[test]
     fn unset_means_default() {
         assert_eq!(Config::read(env(&[])), (Config::default(), vec![]));
-        assert_eq!(
-            Config::read(env(&[("TELEREDUCE_LATENCY", "")])).0,
-            Config::default()
-        );
+        assert_eq!(Config::read(env(&[("TELEREDUCE_LATENCY", "")])).0, Config::default());
     }
 
     #[test]
     fn a_bad_value_is_named_and_the_rest_goes_on() {
-        let (c, wrong) = Config::read(env(&[
-            ("TELEREDUCE_LATENCY", "fast"),
-            ("TELEREDUCE_EVENTS", "off"),
-        ]));
+        let (c, wrong) = Config::read(env(&[("TELEREDUCE_LATENCY", "fast"), ("TELEREDUCE_EVENTS", "off")]));
         assert_eq!((c.latency_every, c.events), (64, false));
-        assert_eq!(
-            wrong,
-            ["TELEREDUCE_LATENCY=fast is not valid (allowed: 0 to 1000000000); using 64"]
-        );
+        assert_eq!(wrong, ["TELEREDUCE_LATENCY=fast is not valid (allowed: 0 to 1000000000); using 64"]);
     }
 
     #[test]
@@ -223,9 +192,7 @@ mod tests {
             let (c, wrong) = Config::read(env(&[(s.name, "-1x")]));
             assert_eq!(c, Config::default());
             assert_eq!(wrong.len(), 1, "{}", s.name);
-            assert!(
-                wrong[0].starts_with(&format!("{}=-1x ", s.name)) && wrong[0].contains(s.values)
-            );
+            assert!(wrong[0].starts_with(&format!("{}=-1x ", s.name)) && wrong[0].contains(s.values));
         }
     }
 
@@ -236,24 +203,12 @@ mod tests {
         assert_eq!(text("TELEREDUCE_LATENCY"), d.latency_every.to_string());
         assert_eq!(text("TELEREDUCE_MIN_BYTES"), d.min_event_bytes.to_string());
         assert_eq!(text("TELEREDUCE_DIR"), d.dir.to_str().unwrap());
-        assert_eq!(
-            (
-                text("TELEREDUCE") == "on",
-                text("TELEREDUCE_EVENTS") == "on"
-            ),
-            (d.enabled, d.events)
-        );
+        assert_eq!((text("TELEREDUCE") == "on", text("TELEREDUCE_EVENTS") == "on"), (d.enabled, d.events));
     }
 
     #[test]
     fn ranks_come_from_any_launcher() {
-        for n in [
-            "OMPI_COMM_WORLD_RANK",
-            "PMI_RANK",
-            "PMIX_RANK",
-            "SLURM_PROCID",
-            "RANK",
-        ] {
+        for n in ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"] {
             assert_eq!(rank(env(&[(n, "7")])).0, Some(7));
         }
         assert_eq!(rank(env(&[("RANK", "x")])), (None, None));
@@ -261,10 +216,7 @@ mod tests {
 
     #[test]
     fn names_expand() {
-        assert_eq!(
-            expand("/tmp/%h-%p-%r.json", 12, "a", Some(3)),
-            "/tmp/a-12-3.json"
-        );
+        assert_eq!(expand("/tmp/%h-%p-%r.json", 12, "a", Some(3)), "/tmp/a-12-3.json");
         assert_eq!(expand("100%% %x %", 1, "", None), "100% %x %");
     }
 }

@@ -1,6 +1,25 @@
-//! telereduce
+//! telereduce: telemetry and multi-path for RDMA verbs programs, without rebuilding them.
+//!
+//! The data's way, from the application's call to the viewer's screen:
+//!
+//! ```text
+//! app call -> hook          shim/            finds the object, calls in here, and always ends in the real call
+//!          -> account       telemetry/qp     notes the WRs in the queue's in-flight ring
+//!          -> real post     (provider)
+//!          -> real poll     (provider)
+//!          -> complete      telemetry/cq     retires what the completion covers, adds to the counters
+//!          -> event         telemetry/event  the completion's record, into the segment's ring
+//!          -> segment       shm/             /dev/shm/telereduce.UID.PID, the ABI between processes
+//!          -> snapshot      shm/snapshot     the documented JSON
+//!          -> trtop         tools/trtop      what people look at
+//! ```
+//!
+//! This crate holds everything that needs neither hooks nor RDMA, and is tested without either.
+
 pub mod clock;
 pub mod config;
 pub mod shm;
+pub mod sync;
+pub mod table;
 pub mod telemetry;
 pub mod verbs;

@@ -41,6 +41,14 @@ impl<T> SpinLock<T> {
         self.value.get_mut()
     }
 
+    /// Opens the lock whoever holds it: in a forked child, where the holder does not exist.
+    ///
+    /// # Safety
+    /// No other thread of this process can be using the value.
+    pub unsafe fn force_unlock(&self) {
+        self.held.store(false, Release);
+    }
+
     #[cold]
     fn wait(&self) {
         let mut spins = 0u32;

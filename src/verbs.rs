@@ -50,9 +50,7 @@ const STATUS_NAMES: [&str; 24] = [
 ];
 
 fn name(names: &[&str], n: u32) -> String {
-    names
-        .get(n as usize)
-        .map_or_else(|| n.to_string(), |s| (*s).to_string())
+    names.get(n as usize).map_or_else(|| n.to_string(), |s| (*s).to_string())
 }
 
 /// `enum ibv_wr_opcode` without its prefix, or the number.
@@ -67,12 +65,7 @@ pub fn status_name(n: u32) -> String {
 
 /// `enum ibv_qp_state` without its prefix, or the number.
 pub fn qp_state_name(n: u32) -> String {
-    name(
-        &[
-            "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN",
-        ],
-        n,
-    )
+    name(&["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN"], n)
 }
 
 /// `enum ibv_qp_type` without its prefix, or the number.
@@ -134,12 +127,7 @@ pub unsafe fn send_facts(wr: &ibv_send_wr, max_sge: u32) -> SendFacts {
         // SAFETY: the caller's promise.
         _ => unsafe { sge_bytes(wr.sg_list, wr.num_sge, max_sge) },
     };
-    SendFacts {
-        wr_id: wr.wr_id,
-        bytes,
-        opcode: wr.opcode,
-        signaled: wr.send_flags & SIGNALED != 0,
-    }
+    SendFacts { wr_id: wr.wr_id, bytes, opcode: wr.opcode, signaled: wr.send_flags & SIGNALED != 0 }
 }
 
 /// Buffer bytes of one receive WR.
@@ -158,18 +146,9 @@ mod tests {
 
     #[test]
     fn names_follow_the_header() {
-        assert_eq!(
-            opcode_name(rdma_sys::ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD),
-            "ATOMIC_FETCH_AND_ADD"
-        );
-        assert_eq!(
-            status_name(rdma_sys::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR),
-            "RNR_RETRY_EXC_ERR"
-        );
-        assert_eq!(
-            status_name(rdma_sys::ibv_wc_status::IBV_WC_TM_RNDV_INCOMPLETE),
-            "TM_RNDV_INCOMPLETE"
-        );
+        assert_eq!(opcode_name(rdma_sys::ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD), "ATOMIC_FETCH_AND_ADD");
+        assert_eq!(status_name(rdma_sys::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR), "RNR_RETRY_EXC_ERR");
+        assert_eq!(status_name(rdma_sys::ibv_wc_status::IBV_WC_TM_RNDV_INCOMPLETE), "TM_RNDV_INCOMPLETE");
         assert_eq!(qp_state_name(rdma_sys::ibv_qp_state::IBV_QPS_ERR), "ERR");
         assert_eq!(qp_type_name(rdma_sys::ibv_qp_type::IBV_QPT_UD), "UD");
         assert_eq!(status_name(99), "99");
@@ -177,11 +156,7 @@ mod tests {
 
     #[test]
     fn lengths_add_up_and_nonsense_counts_nothing() {
-        let mut list = [rdma_sys::ibv_sge {
-            addr: 0,
-            length: 5,
-            lkey: 0,
-        }; 3];
+        let mut list = [rdma_sys::ibv_sge { addr: 0, length: 5, lkey: 0 }; 3];
         // SAFETY: an all-zero WR is a valid value.
         let mut wr: ibv_send_wr = unsafe { core::mem::zeroed() };
         wr.sg_list = list.as_mut_ptr();

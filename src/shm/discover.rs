@@ -30,11 +30,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<Found>> {
         .filter_map(|e| {
             let name = e.file_name();
             let (uid, pid) = parse_name(name.to_str()?)?;
-            Some(Found {
-                path: e.path(),
-                uid,
-                pid,
-            })
+            Some(Found { path: e.path(), uid, pid })
         })
         .collect();
     found.sort_by_key(|f| (f.pid, f.uid));
@@ -52,25 +48,16 @@ fn parse_name(name: &str) -> Option<(u32, u32)> {
 /// As open says, or `InvalidData` naming what is wrong with the file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
     let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
     if !meta.is_file() {
         return invalid("not a regular file".into());
     }
-    if let Some((uid, _)) = path
-        .file_name()
-        .and_then(|n| n.to_str())
-        .and_then(parse_name)
+    if let Some((uid, _)) = path.file_name().and_then(|n| n.to_str()).and_then(parse_name)
         && meta.uid() != uid
     {
-        return invalid(format!(
-            "owned by user {} but named for user {uid}",
-            meta.uid()
-        ));
+        return invalid(format!("owned by user {} but named for user {uid}", meta.uid()));
     }
     Ok(file)
 }
@@ -102,14 +89,8 @@ mod tests {
     #[test]
     fn only_segment_names_are_listed() {
         let dir = tempfile::tempdir().unwrap();
-        for n in [
-            "telereduce.0.12",
-            "telereduce.1000.7",
-            "telereduce.x.1",
-            "telereduce.1",
-            "other",
-            "telereduce.1.2.3",
-        ] {
+        for n in ["telereduce.0.12", "telereduce.1000.7", "telereduce.x.1", "telereduce.1", "other", "telereduce.1.2.3"]
+        {
             fs::write(dir.path().join(n), "").unwrap();
         }
         let pids: Vec<u32> = list(dir.path()).unwrap().iter().map(|f| f.pid).collect();
@@ -134,8 +115,7 @@ mod tests {
     fn a_symbolic_link_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("target"), "").unwrap();
-        std::os::unix::fs::symlink(dir.path().join("target"), dir.path().join("telereduce.0.1"))
-            .unwrap();
+        std::os::unix::fs::symlink(dir.path().join("target"), dir.path().join("telereduce.0.1")).unwrap();
         assert!(open(&dir.path().join("telereduce.0.1")).is_err());
     }
 }

@@ -68,17 +68,9 @@ impl Counters {
             wr_outstanding: 0,
             bytes_outstanding: 0,
         };
-        let minus =
-            |total: u64, parts: [u64; 3]| parts.iter().fold(total, |t, p| t.saturating_sub(*p));
+        let minus = |total: u64, parts: [u64; 3]| parts.iter().fold(total, |t, p| t.saturating_sub(*p));
         c.wr_outstanding = minus(c.wr_posted, [c.wr_completed, c.wr_failed, c.wr_dropped]);
-        c.bytes_outstanding = minus(
-            c.bytes_posted,
-            [
-                get(&done.capacity_completed),
-                c.bytes_failed,
-                c.bytes_dropped,
-            ],
-        );
+        c.bytes_outstanding = minus(c.bytes_posted, [bytes_released, c.bytes_failed, c.bytes_dropped]);
         c.wr_high_water = c.wr_high_water.max(c.wr_outstanding);
         c.bytes_high_water = c.bytes_high_water.max(c.bytes_outstanding);
         c
@@ -264,12 +256,7 @@ impl Model {
                 send: Counters::sends(&p.retired.send_post, &p.retired.send_done),
                 recv: Counters::receives(&p.retired.recv_post, &p.retired.recv_done),
             };
-            m.ports.push(PortView {
-                device: p.device.get(),
-                port_num: p.port_num.load(Relaxed),
-                line,
-                qps_live: 0,
-            });
+            m.ports.push(PortView { device: p.device.get(), port_num: p.port_num.load(Relaxed), line, qps_live: 0 });
         }
         for p in r.peers.iter().take_while(|p| p.used.load(Acquire) == 1) {
             let mut gid = [0; 16];

@@ -5,8 +5,8 @@
 //! only when asked for.
 
 use super::layout::{
-    ABI_VERSION, CqRecord, HEADER_BYTES, Header, Kind, MAGIC, MAX_REGIONS, PeerRecord, PortRecord,
-    QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
+    ABI_VERSION, CqRecord, HEADER_BYTES, Header, Kind, MAGIC, MAX_REGIONS, PeerRecord, PortRecord, QpDetail, QpRecord,
+    RING_EVENTS, RingRecord, Shared, SrqRecord,
 };
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -83,9 +83,7 @@ impl<T: Shared> Records<T> {
         let part = &mut self.0[from..from + count];
         // SAFETY: the records are initialised, exclusively borrowed, have no padding that matters, and `Shared` promises
         // that every bit pattern of their atomics is valid.
-        unsafe {
-            core::slice::from_raw_parts_mut(part.as_mut_ptr().cast::<u8>(), size_of_val(part))
-        }
+        unsafe { core::slice::from_raw_parts_mut(part.as_mut_ptr().cast::<u8>(), size_of_val(part)) }
     }
 }
 
@@ -196,8 +194,7 @@ impl Reader {
         for s in self.spans.iter().filter(|s| s.kind == Kind::Ring) {
             for i in 0..s.count {
                 let mut head = [0; 8];
-                self.file
-                    .read_exact_at(&mut head, s.offset + (i * size_of::<RingRecord>()) as u64)?;
+                self.file.read_exact_at(&mut head, s.offset + (i * size_of::<RingRecord>()) as u64)?;
                 self.heads_after.push(u64::from_le_bytes(head));
             }
         }
@@ -206,9 +203,7 @@ impl Reader {
 
     /// Events ever written to all rings, also those that were overwritten since.
     pub fn events_written(&self) -> u64 {
-        self.heads_after
-            .iter()
-            .fold(0, |sum, h| sum.wrapping_add(*h))
+        self.heads_after.iter().fold(0, |sum, h| sum.wrapping_add(*h))
     }
 
     fn read_header(&mut self) -> Result<u64, ReadError> {
@@ -217,9 +212,7 @@ impl Reader {
             return Err(if size == 0 {
                 ReadError::Unfinished
             } else {
-                ReadError::Invalid(format!(
-                    "{size} bytes long, the header alone has {HEADER_BYTES}"
-                ))
+                ReadError::Invalid(format!("{size} bytes long, the header alone has {HEADER_BYTES}"))
             });
         }
         self.file.read_exact_at(self.header.bytes_mut(0, 1), 0)?;
@@ -234,13 +227,9 @@ impl Reader {
         // SYNC POINT: pairs with the writer's Release of region_count.
         let regions = h.region_count.load(Acquire) as usize;
         if regions > MAX_REGIONS || h.header_bytes.load(Relaxed) as usize != HEADER_BYTES {
-            return Err(ReadError::Invalid(format!(
-                "{regions} regions, at most {MAX_REGIONS} are possible"
-            )));
+            return Err(ReadError::Invalid(format!("{regions} regions, at most {MAX_REGIONS} are possible")));
         }
-        let spans = (0..regions)
-            .map(|i| self.span(i, size))
-            .collect::<Result<Vec<_>, _>>()?;
+        let spans = (0..regions).map(|i| self.span(i, size)).collect::<Result<Vec<_>, _>>()?;
         self.spans = spans;
         for kind in Kind::ALL.map(|(k, _)| k) {
             self.check_indices(kind)?;
@@ -257,27 +246,16 @@ impl Reader {
         };
         let record_bytes = r.record_bytes.load(Relaxed) as usize;
         if record_bytes != bytes {
-            return invalid(format!(
-                "records of {record_bytes} bytes, {kind:?} has {bytes}"
-            ));
+            return invalid(format!("records of {record_bytes} bytes, {kind:?} has {bytes}"));
         }
         let count = r.count.load(Relaxed) as usize;
         let offset = r.offset.load(Relaxed);
-        let end = (count as u64)
-            .checked_mul(bytes as u64)
-            .and_then(|n| n.checked_add(offset));
+        let end = (count as u64).checked_mul(bytes as u64).and_then(|n| n.checked_add(offset));
         match end {
             Some(end) if end <= size && end <= MAX_FILE_BYTES && offset >= HEADER_BYTES as u64 => {
-                Ok(Span {
-                    kind,
-                    count,
-                    first: r.first_index.load(Relaxed) as usize,
-                    offset,
-                })
+                Ok(Span { kind, count, first: r.first_index.load(Relaxed) as usize, offset })
             }
-            _ => invalid(format!(
-                "{count} records at byte {offset} do not fit a file of {size} bytes"
-            )),
+            _ => invalid(format!("{count} records at byte {offset} do not fit a file of {size} bytes")),
         }
     }
 
@@ -286,10 +264,7 @@ impl Reader {
         let mut next = 0;
         for s in self.spans.iter().filter(|s| s.kind == kind) {
             if s.first != next {
-                return Err(ReadError::Invalid(format!(
-                    "{kind:?} region starts at {} instead of {next}",
-                    s.first
-                )));
+                return Err(ReadError::Invalid(format!("{kind:?} region starts at {} instead of {next}", s.first)));
             }
             next += s.count;
         }
@@ -298,12 +273,7 @@ impl Reader {
 
     fn read_regions(&mut self, kinds: &[Kind]) -> Result<(), ReadError> {
         for &kind in kinds {
-            let spans: Vec<Span> = self
-                .spans
-                .iter()
-                .copied()
-                .filter(|s| s.kind == kind)
-                .collect();
+            let spans: Vec<Span> = self.spans.iter().copied().filter(|s| s.kind == kind).collect();
             let f = &self.file;
             match kind {
                 Kind::Port => fill(f, &spans, &mut self.ports),
@@ -320,12 +290,8 @@ impl Reader {
 
     /// The events now in the rings, oldest first by end time; incomplete or overwritten ones are left out.
     pub fn events(&self) -> Vec<Event> {
-        let mut all: Vec<Event> = self
-            .rings
-            .iter()
-            .zip(&self.heads_after)
-            .flat_map(|(ring, after)| ring_events(ring, *after))
-            .collect();
+        let mut all: Vec<Event> =
+            self.rings.iter().zip(&self.heads_after).flat_map(|(ring, after)| ring_events(ring, *after)).collect();
         all.sort_by_key(|e| e.end_ns);
         all
     }
@@ -334,13 +300,10 @@ impl Reader {
 fn fill<T: Shared>(file: &File, spans: &[Span], into: &mut Records<T>) -> Result<(), ReadError> {
     into.resize(spans.iter().map(|s| s.count).sum());
     for s in spans {
-        file.read_exact_at(into.bytes_mut(s.first, s.count), s.offset)
-            .map_err(|e| match e.kind() {
-                std::io::ErrorKind::UnexpectedEof => {
-                    ReadError::Invalid(format!("cut short inside a {:?} region", s.kind))
-                }
-                _ => ReadError::Io(e),
-            })?;
+        file.read_exact_at(into.bytes_mut(s.first, s.count), s.offset).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => ReadError::Invalid(format!("cut short inside a {:?} region", s.kind)),
+            _ => ReadError::Io(e),
+        })?;
     }
     Ok(())
 }
@@ -377,7 +340,7 @@ fn ring_events(ring: &RingRecord, head_after: u64) -> Vec<Event> {
     (first..head)
         .filter_map(|i| {
             let e = &ring.events[(i % RING_EVENTS as u64) as usize];
-            if e.seq.load(Acquire) != 2 * (i.wrapping_add(1)) {
+            if e.seq.load(Acquire) != i.wrapping_add(1).wrapping_mul(2) {
                 return None;
             }
             let (qp, place) = (e.qp.load(Relaxed), e.place.load(Relaxed));
@@ -392,11 +355,7 @@ fn ring_events(ring: &RingRecord, head_after: u64) -> Vec<Event> {
                 qp_index: (qp >> 32) as u32,
                 qp_num: qp as u32,
                 peer_index: (place >> 32) as u32,
-                port_index: if port16 == u16::MAX {
-                    super::layout::NONE
-                } else {
-                    u32::from(port16)
-                },
+                port_index: if port16 == u16::MAX { super::layout::NONE } else { u32::from(port16) },
                 status: (place >> 8) as u8,
             })
         })

@@ -56,12 +56,7 @@ impl Segment {
     ///
     /// # Errors
     /// Whatever open, flock, posix_fallocate or mmap say; the file is removed again.
-    pub fn create(
-        dir: &Path,
-        who: &Identity,
-        latency_every: u32,
-        min_event_bytes: u64,
-    ) -> io::Result<Segment> {
+    pub fn create(dir: &Path, who: &Identity, latency_every: u32, min_event_bytes: u64) -> io::Result<Segment> {
         let path = dir.join(file_name(who.uid, who.pid));
         let file = create_exclusive(&path)?;
         let made = Self::lay_out(&file, who, latency_every, min_event_bytes);
@@ -74,12 +69,7 @@ impl Segment {
         }
     }
 
-    fn lay_out(
-        file: &File,
-        who: &Identity,
-        latency_every: u32,
-        min_event_bytes: u64,
-    ) -> io::Result<&'static Header> {
+    fn lay_out(file: &File, who: &Identity, latency_every: u32, min_event_bytes: u64) -> io::Result<&'static Header> {
         hold(file)?;
         let header: &'static Header = &map::<Header>(file, 0, HEADER_BYTES as u64, 1)?[0];
         header.version.store(ABI_VERSION, Relaxed);
@@ -90,9 +80,7 @@ impl Segment {
         header.created_ns.store(who.created_ns, Relaxed);
         header.heartbeat_ns.store(who.created_ns, Relaxed);
         header.rank.store(who.rank.unwrap_or(u64::MAX), Relaxed);
-        header
-            .world_size
-            .store(who.world_size.unwrap_or(0), Relaxed);
+        header.world_size.store(who.world_size.unwrap_or(0), Relaxed);
         header.latency_every.store(latency_every, Relaxed);
         header.min_event_bytes.store(min_event_bytes, Relaxed);
         header.host.set(&who.host);
@@ -211,10 +199,7 @@ fn map<T: Shared>(file: &File, offset: u64, bytes: u64, count: usize) -> io::Res
     if rc != 0 {
         return Err(io::Error::from_raw_os_error(rc));
     }
-    let map: MmapRaw = MmapOptions::new()
-        .offset(offset)
-        .len(bytes as usize)
-        .map_raw(file)?;
+    let map: MmapRaw = MmapOptions::new().offset(offset).len(bytes as usize).map_raw(file)?;
     let start = map.as_mut_ptr().cast::<T>();
     core::mem::forget(map);
     // SAFETY: the mapping is page-aligned, at least `count` records long, backed by reserved memory, never unmapped, and
@@ -236,16 +221,8 @@ impl<const N: usize> Text<N> {
 
     /// The text up to the first NUL; bytes that are not UTF-8 or not printable become U+FFFD.
     pub fn get(&self) -> String {
-        let bytes: Vec<u8> = self
-            .0
-            .iter()
-            .map(|b| b.load(Relaxed))
-            .take_while(|&b| b != 0)
-            .collect();
-        String::from_utf8_lossy(&bytes)
-            .chars()
-            .map(|c| if c.is_control() { '\u{FFFD}' } else { c })
-            .collect()
+        let bytes: Vec<u8> = self.0.iter().map(|b| b.load(Relaxed)).take_while(|&b| b != 0).collect();
+        String::from_utf8_lossy(&bytes).chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
     }
 }
 

@@ -7,12 +7,12 @@
 //! `recv`. Always: posted = completed + failed + dropped + outstanding. Times are ns, `*_ns` fields with a date are
 //! CLOCK_REALTIME. A number is never missing; what is not known is `null`. New fields may be added; the ones here stay.
 
-use super::layout::{Life, OPCODES, QpDetail, STATUSES};
+use super::layout::{LatencyCounters, Life, OPCODES, QpDetail, STATUSES};
 use super::model::{CqView, Line, Model, PeerView, QpView, SrqView, gid_ip, index};
 use super::reader::{Event, ReadError, Reader};
 use crate::telemetry::histogram::Latency;
 use crate::verbs;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -278,24 +278,32 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, d: &QpDetail) {
+        let add = |sum: &mut u64, n: &AtomicU64| *sum = sum.saturating_add(n.load(Relaxed));
         for (sum, o) in self.opcodes.iter_mut().zip(&d.opcodes) {
-            sum.wr += o.wr.load(Relaxed);
-            sum.bytes = sum.bytes.wrapping_add(o.bytes.load(Relaxed));
+            add(&mut sum.wr, &o.wr);
+            add(&mut sum.bytes, &o.bytes);
         }
         for i in 0..STATUSES {
-            self.errors[i] += d.send_errors.by_status[i].load(Relaxed);
-            self.recv_errors[i] += d.recv_errors.by_status[i].load(Relaxed);
+            add(&mut self.errors[i], &d.send_errors.by_status[i]);
+            add(&mut self.recv_errors[i], &d.recv_errors.by_status[i]);
         }
-        self.latency.add(&d.latency);
+        self.add_latency(&d.latency);
+    }
+
+    /// As [`Latency::add`], for numbers that may be anything: a bucket stops where a sum over all could overflow.
+    fn add_latency(&mut self, l: &LatencyCounters) {
+        let sum = &mut self.latency;
+        sum.count = sum.count.saturating_add(l.count.load(Relaxed));
+        sum.sum_ns = sum.sum_ns.saturating_add(l.sum_ns.load(Relaxed));
+        sum.max_ns = sum.max_ns.max(l.max_ns.load(Relaxed));
+        for (b, n) in sum.buckets.iter_mut().zip(&l.buckets) {
+            *b = b.saturating_add(n.load(Relaxed)).min(u64::MAX >> 8);
+        }
     }
 
     fn json(&self) -> Details {
         let by_status = |e: &[u64; STATUSES]| {
-            e.iter()
-                .enumerate()
-                .filter(|(_, n)| **n > 0)
-                .map(|(i, n)| (verbs::status_name(i as u32), *n))
-                .collect()
+            e.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (verbs::status_name(i as u32), *n)).collect()
         };
         Details {
             opcodes: (self.opcodes.iter().enumerate())
@@ -318,31 +326,15 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
     r.refresh_details()?;
     r.refresh_events()?;
     let m = Model::new(r);
-    let mut ports: Vec<Sum> = r
-        .ports
-        .iter()
-        .take(m.ports.len())
-        .map(|p| retired(&p.retired.detail))
-        .collect();
-    let mut peers: Vec<Sum> = r
-        .peers
-        .iter()
-        .take(m.peers.len())
-        .map(|p| retired(&p.retired.detail))
-        .collect();
+    let mut ports: Vec<Sum> = r.ports.iter().take(m.ports.len()).map(|p| retired(&p.retired.detail)).collect();
+    let mut peers: Vec<Sum> = r.peers.iter().take(m.peers.len()).map(|p| retired(&p.retired.detail)).collect();
     let mut qps = Vec::with_capacity(m.qps.len());
     for q in &m.qps {
         let mut sum = Sum::default();
         let detail = r.details.get(q.index as usize);
         if let Some(d) = detail {
             sum.add(d);
-            for s in [
-                ports.get_mut(q.port as usize),
-                peers.get_mut(q.peer as usize),
-            ]
-            .into_iter()
-            .flatten()
-            {
+            for s in [ports.get_mut(q.port as usize), peers.get_mut(q.peer as usize)].into_iter().flatten() {
                 s.add(d);
             }
         }
@@ -379,21 +371,44 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
                 details: s.json(),
             })
             .collect(),
-        peers: m
-            .peers
-            .iter()
-            .zip(&peers)
-            .map(|(p, s)| peer_json(&m, p, s))
-            .collect(),
+        peers: m.peers.iter().zip(&peers).map(|(p, s)| peer_json(&m, p, s)).collect(),
         qps,
         srqs: m.srqs.clone(),
         cqs: m.cqs.clone(),
-        events: if with_events {
-            events.iter().map(|e| event_json(&m, e)).collect()
-        } else {
-            Vec::new()
-        },
+        events: if with_events { events.iter().map(|e| event_json(&m, e)).collect() } else { Vec::new() },
     })
+}
+
+/// One port, peer or QP of a [`Model`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Object {
+    /// By index in [`Model::ports`].
+    Port(u32),
+    /// By index in [`Model::peers`].
+    Peer(u32),
+    /// By [`QpView::index`].
+    Qp(u32),
+}
+
+/// Details of one object, and a QP's last error, from the last [`Reader::refresh_details`].
+pub fn details(r: &Reader, m: &Model, of: Object) -> (Details, Option<ErrorJson>) {
+    let (left, one) = match of {
+        Object::Port(i) => (r.ports.get(i as usize).map(|p| &p.retired), None),
+        Object::Peer(i) => (r.peers.get(i as usize).map(|p| &p.retired), None),
+        Object::Qp(i) => (None, r.details.get(i as usize)),
+    };
+    let mut sum = left.map_or_else(Sum::default, |t| retired(&t.detail));
+    let belongs = |q: &&QpView| match of {
+        Object::Port(i) => q.port == i,
+        Object::Peer(i) => q.peer == i,
+        Object::Qp(i) => q.index == i,
+    };
+    for q in m.qps.iter().filter(belongs) {
+        if let Some(d) = r.details.get(q.index as usize) {
+            sum.add(d);
+        }
+    }
+    (sum.json(), one.and_then(last_error))
 }
 
 fn retired(d: &QpDetail) -> Sum {
@@ -404,10 +419,7 @@ fn retired(d: &QpDetail) -> Sum {
 
 fn place(m: &Model, port: u32) -> (Option<String>, Option<u32>) {
     match index(port).and_then(|i| m.ports.get(i)) {
-        Some(p) => (
-            Some(p.device.clone()),
-            (p.port_num > 0).then_some(p.port_num),
-        ),
+        Some(p) => (Some(p.device.clone()), (p.port_num > 0).then_some(p.port_num)),
         None => (None, None),
     }
 }
@@ -453,9 +465,7 @@ fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson 
 }
 
 fn last_error(d: &QpDetail) -> Option<ErrorJson> {
-    let newest = [&d.send_errors, &d.recv_errors]
-        .into_iter()
-        .max_by_key(|e| e.last_ns.load(Relaxed))?;
+    let newest = [&d.send_errors, &d.recv_errors].into_iter().max_by_key(|e| e.last_ns.load(Relaxed))?;
     let last = newest.last.load(Relaxed);
     (last != 0).then(|| ErrorJson {
         status: verbs::status_name((last >> 32) as u32),
@@ -483,11 +493,7 @@ fn event_json(m: &Model, e: &Event) -> EventJson {
 
 /// Puts segments into a dump.
 pub fn dump(segments: Vec<SegmentJson>) -> Snapshot {
-    Snapshot {
-        schema: SCHEMA.into(),
-        time_ns: crate::clock::realtime_ns(),
-        segments,
-    }
+    Snapshot { schema: SCHEMA.into(), time_ns: crate::clock::realtime_ns(), segments }
 }
 
 const _: () = assert!(Life::Free as u32 == 0, "a zeroed record is a free one");

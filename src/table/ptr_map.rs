@@ -133,11 +133,11 @@ impl<T> PtrMap<T> {
         let a = unsafe { &*new };
         for slot in old.iter().flat_map(|o| o.slots.iter()) {
             let key = slot.key.load(Relaxed);
-            // SAFETY: only `'static` references are stored.
-            if key > TOMB
-                && let Some(v) = unsafe { slot.value.load(Relaxed).as_ref() }
-            {
-                Self::put(a, key, v);
+            if key > TOMB {
+                // SAFETY: only `'static` references are stored.
+                if let Some(v) = unsafe { slot.value.load(Relaxed).as_ref() } {
+                    Self::put(a, key, v);
+                }
             }
         }
         // SYNC POINT: pairs with the Acquire in `current`.
@@ -178,15 +178,44 @@ impl<T> PtrMap<T> {
         }
     }
 
-    /// Every state in the map, in no order. Concurrent changes may or may not be seen.
-    pub fn values(&self) -> Vec<&'static T> {
-        let Some(a) = self.current() else { return Vec::new() };
-        a.slots
-            .iter()
-            .filter(|s| s.key.load(Acquire) > TOMB)
-            // SAFETY: only `'static` references are stored.
-            .filter_map(|s| unsafe { s.value.load(Acquire).as_ref() })
-            .collect()
+    /// Calls `f` with every state in the map, in no order; concurrent changes may or may not be seen. Allocates nothing.
+    pub fn for_each(&self, mut f: impl FnMut(&'static T)) {
+        for slot in self.current().iter().flat_map(|a| a.slots.iter()) {
+            if slot.key.load(Acquire) > TOMB {
+                // SAFETY: only `'static` references are stored.
+                if let Some(v) = unsafe { slot.value.load(Acquire).as_ref() } {
+                    f(v);
+                }
+            }
+        }
+    }
+
+    /// Takes everything out.
+    pub fn drain(&self) -> Vec<&'static T> {
+        let mut all = Vec::new();
+        let mut live = self.live.lock();
+        for slot in self.current().iter().flat_map(|a| a.slots.iter()) {
+            if slot.key.load(Relaxed) > TOMB {
+                slot.key.store(TOMB, Release);
+                // SAFETY: only `'static` references are stored.
+                if let Some(v) = unsafe { slot.value.load(Relaxed).as_ref() } {
+                    all.push(v);
+                }
+            }
+            // Nothing live is left, so no tombstone guards anything.
+            slot.key.store(EMPTY, Release);
+        }
+        *live = 0;
+        all
+    }
+
+    /// In a forked child: the writer that held the lock does not exist here.
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn reset_after_fork(&self) {
+        // SAFETY: the caller's promise. A half-done insert is not visible, a half-done removal leaves a tombstone.
+        unsafe { self.live.force_unlock() };
     }
 }
 
@@ -215,7 +244,8 @@ mod tests {
                     _ => prop_assert_eq!(map.get(key).copied(), model.get(&key).copied()),
                 }
             }
-            let mut values: Vec<u64> = map.values().into_iter().copied().collect();
+            let mut values = Vec::new();
+            map.for_each(|v| values.push(*v));
             let mut expected: Vec<u64> = model.into_values().collect();
             values.sort_unstable();
             expected.sort_unstable();

@@ -63,7 +63,9 @@ impl<T> QpnTable<T> {
         let mut all = Vec::new();
         for (high, page) in self.pages.iter().enumerate() {
             // SAFETY: as in `get`.
-            let Some(page) = (unsafe { page.load(Acquire).as_ref() }) else { continue };
+            let Some(page) = (unsafe { page.load(Acquire).as_ref() }) else {
+                continue;
+            };
             for (low, cell) in page.iter().enumerate() {
                 // SAFETY: only `'static` references are stored.
                 if let Some(s) = unsafe { cell.load(Acquire).as_ref() } {

@@ -7,13 +7,13 @@
 use super::Hot;
 use super::event::{Event, Sink};
 use super::histogram;
-use super::inflight::Retired;
+use super::inflight::{Retired, Totals};
 use super::qp::{Qp, Queue};
 use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, PostCounters, STATUSES};
 use crate::shm::segment::{bump, raise};
 use crate::sync::{Guard, SpinLock};
 use crate::table::QpnTable;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rdma_sys::{ibv_wc, ibv_wc_status};
 
 /// `IBV_WC_RECV`: set in the opcode of every receive completion.
@@ -123,8 +123,10 @@ impl Polling<'_> {
     #[inline(always)]
     fn sent(&self, qp: &Qp, wc: &ibv_wc, now: &mut Now) -> bool {
         // SAFETY: `self` holds the lock of the CQ that serves this QP's sends.
-        let Some(r) = find(&qp.sends, || unsafe { qp.sends.ring.complete(wc.wr_id) }) else { return false };
-        retire(&qp.record.send_post, &qp.record.send_done, &r);
+        let Some(r) = find(&qp.sends, || unsafe { qp.sends.ring.complete(wc.wr_id) }) else {
+            return false;
+        };
+        retire(&qp.record.send_post, &qp.record.send_done, &r, None);
         let latency_ns = if r.stamp == 0 { 0 } else { self.timed(qp, r.stamp, now) };
         if self.cq.hot.events && r.done.bytes > self.cq.hot.min_event_bytes {
             self.event(qp, r.done.bytes, latency_ns, 0, now);
@@ -171,8 +173,10 @@ impl Polling<'_> {
             return self.receive_failed(qp, wc, now);
         }
         // SAFETY: as in `sent`.
-        let Some(r) = find(&qp.sends, || unsafe { qp.sends.ring.fail(wc.wr_id) }) else { return false };
-        retire(&qp.record.send_post, &qp.record.send_done, &r);
+        let Some(r) = find(&qp.sends, || unsafe { qp.sends.ring.fail(wc.wr_id) }) else {
+            return false;
+        };
+        retire(&qp.record.send_post, &qp.record.send_done, &r, None);
         note_error(&qp.detail.send_errors, wc, now.real_ns(self.cq.hot));
         if self.cq.hot.events {
             self.event(qp, r.done.bytes, 0, wc.status, now);
@@ -183,19 +187,18 @@ impl Polling<'_> {
     fn receive_failed(&self, qp: &Qp, wc: &ibv_wc, now: &mut Now) -> bool {
         note_error(&qp.detail.recv_errors, wc, now.real_ns(self.cq.hot));
         if let Some(srq) = qp.spec.srq {
-            let Some(capacity) = srq.take(wc.wr_id, 0, true) else { return false };
-            let _tail = qp.recvs.tail.lock();
-            bump(&qp.record.recv_post.wr_posted, 1);
-            bump(&qp.record.recv_post.bytes_posted, capacity);
-            bump(&qp.record.recv_done.cqes, 1);
-            bump(&qp.record.recv_done.wr_failed, 1);
-            bump(&qp.record.recv_done.bytes_failed, capacity);
+            let Some(capacity) = srq.take(wc.wr_id, 0, true) else {
+                return false;
+            };
+            let taken = Retired { done: Totals::default(), failed: Totals { wr: 1, bytes: capacity }, stamp: 0 };
+            take_from_srq(qp, &taken, 0);
             return true;
         }
         // SAFETY: `self` holds the lock of the CQ that serves this QP's receives.
-        let Some(r) = find(&qp.recvs, || unsafe { qp.recvs.ring.fail(wc.wr_id) }) else { return false };
-        retire(&qp.record.recv_post, &qp.record.recv_done, &r);
-        bump(&qp.record.recv_done.capacity_completed, r.done.bytes);
+        let Some(r) = find(&qp.recvs, || unsafe { qp.recvs.ring.fail(wc.wr_id) }) else {
+            return false;
+        };
+        retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(0));
         true
     }
 
@@ -222,9 +225,8 @@ impl Polling<'_> {
             return false;
         }
         // SAFETY: `self` holds the lock of the CQ that serves both queues.
-        let (send, recv) = unsafe {
-            (qp.sends.ring.contains(wc.wr_id), qp.spec.srq.is_some() || qp.recvs.ring.contains(wc.wr_id))
-        };
+        let (send, recv) =
+            unsafe { (qp.sends.ring.contains(wc.wr_id), qp.spec.srq.is_some() || qp.recvs.ring.contains(wc.wr_id)) };
         match (send, recv) {
             (true, false) => false,
             (false, true) => true,
@@ -243,15 +245,21 @@ fn find(queue: &Queue, look: impl Fn() -> Option<Retired>) -> Option<Retired> {
     })
 }
 
+/// Counts what a completion retired. `arrived`: bytes received; `None` for sends, whose bytes are those posted.
 #[inline(always)]
-fn retire(post: &PostCounters, done: &DoneCounters, r: &Retired) {
-    let gone_wr = done.wr_completed.load(Relaxed) + done.wr_failed.load(Relaxed) + done.wr_dropped.load(Relaxed);
+fn retire(post: &PostCounters, done: &DoneCounters, r: &Retired, arrived: Option<u64>) {
+    let sum = |a: &AtomicU64, b: &AtomicU64, c: &AtomicU64| a.load(Relaxed) + b.load(Relaxed) + c.load(Relaxed);
+    let gone_wr = sum(&done.wr_completed, &done.wr_failed, &done.wr_dropped);
     raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(gone_wr));
-    let gone_bytes = done.bytes_completed.load(Relaxed) + done.bytes_failed.load(Relaxed) + done.bytes_dropped.load(Relaxed);
+    let good = if arrived.is_some() { &done.capacity_completed } else { &done.bytes_completed };
+    let gone_bytes = sum(good, &done.bytes_failed, &done.bytes_dropped);
     raise(&done.bytes_high_water, post.bytes_posted.load(Relaxed).saturating_sub(gone_bytes));
     bump(&done.cqes, 1);
     bump(&done.wr_completed, r.done.wr);
-    bump(&done.bytes_completed, r.done.bytes);
+    bump(good, r.done.bytes);
+    if let Some(arrived) = arrived {
+        bump(&done.bytes_completed, arrived);
+    }
     if r.failed.wr != 0 {
         bump(&done.wr_failed, r.failed.wr);
         bump(&done.bytes_failed, r.failed.bytes);
@@ -264,25 +272,27 @@ fn received(qp: &Qp, wc: &ibv_wc) -> bool {
     let (post, done) = (&qp.record.recv_post, &qp.record.recv_done);
     let arrived = u64::from(wc.byte_len);
     if let Some(srq) = qp.spec.srq {
-        let Some(capacity) = srq.take(wc.wr_id, arrived, false) else { return false };
-        // The QP takes what it needs: posted and completed at once. Its own receive queue is never posted to.
-        bump(&post.wr_posted, 1);
-        bump(&post.bytes_posted, capacity);
-        bump(&done.cqes, 1);
-        bump(&done.wr_completed, 1);
-        bump(&done.bytes_completed, arrived);
-        bump(&done.capacity_completed, capacity);
+        let Some(capacity) = srq.take(wc.wr_id, arrived, false) else {
+            return false;
+        };
+        let taken = Retired { done: Totals { wr: 1, bytes: capacity }, failed: Totals::default(), stamp: 0 };
+        take_from_srq(qp, &taken, arrived);
         return true;
     }
     // SAFETY: the caller holds the lock of the CQ that serves this QP's receives.
-    let Some(r) = find(&qp.recvs, || unsafe { qp.recvs.ring.complete(wc.wr_id) }) else { return false };
-    let gone = done.wr_completed.load(Relaxed) + done.wr_failed.load(Relaxed) + done.wr_dropped.load(Relaxed);
-    raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(gone));
-    bump(&done.cqes, 1);
-    bump(&done.wr_completed, r.done.wr);
-    bump(&done.bytes_completed, arrived);
-    bump(&done.capacity_completed, r.done.bytes);
+    let Some(r) = find(&qp.recvs, || unsafe { qp.recvs.ring.complete(wc.wr_id) }) else {
+        return false;
+    };
+    retire(post, done, &r, Some(arrived));
     true
+}
+
+/// A QP takes from its SRQ what it needs: posted and retired at once. Its own receive queue is never posted to, so the
+/// CQ's lock serialises these counters, too.
+fn take_from_srq(qp: &Qp, taken: &Retired, arrived: u64) {
+    bump(&qp.record.recv_post.wr_posted, 1);
+    bump(&qp.record.recv_post.bytes_posted, taken.done.bytes + taken.failed.bytes);
+    retire(&qp.record.recv_post, &qp.record.recv_done, taken, Some(arrived));
 }
 
 fn note_error(e: &ErrorCounters, wc: &ibv_wc, now_ns: u64) {

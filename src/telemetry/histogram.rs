@@ -55,12 +55,7 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        Latency {
-            count: 0,
-            sum_ns: 0,
-            max_ns: 0,
-            buckets: vec![0; BUCKETS],
-        }
+        Latency { count: 0, sum_ns: 0, max_ns: 0, buckets: vec![0; BUCKETS] }
     }
 }
 
@@ -87,15 +82,9 @@ impl Latency {
         for (i, &n) in self.buckets.iter().enumerate() {
             if n > 0 && (below + n) as f64 >= rank {
                 let low = lower_bound(i);
-                let high = if i + 1 < self.buckets.len() {
-                    lower_bound(i + 1)
-                } else {
-                    self.max_ns.max(low)
-                };
+                let high = if i + 1 < self.buckets.len() { lower_bound(i + 1) } else { self.max_ns.max(low) };
                 let inside = (rank - below as f64) / n as f64;
-                return Some(
-                    (low + ((high - low) as f64 * inside) as u64).min(self.max_ns.max(low)),
-                );
+                return Some((low + ((high - low) as f64 * inside) as u64).min(self.max_ns.max(low)));
             }
             below += n;
         }

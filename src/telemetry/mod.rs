@@ -9,6 +9,7 @@ pub mod event;
 pub mod fold;
 pub mod histogram;
 pub mod inflight;
+pub mod pool;
 pub mod qp;
 pub mod registry;
 pub mod srq;

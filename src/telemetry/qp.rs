@@ -8,7 +8,7 @@ use crate::shm::layout::{OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
 use crate::sync::{Guard, SpinLock};
 use crate::verbs::{recv_bytes, send_facts};
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::AtomicU32;
 use rdma_sys::{ibv_recv_wr, ibv_send_wr};
 
 /// What a QP is created with.
@@ -184,8 +184,9 @@ impl Posting<'_> {
     /// The provider took the whole chain.
     #[inline(always)]
     pub fn accepted(self) {
-        self.queue.ring.publish(&self.tail);
+        // Counted first: who sees the WR's completion has seen it posted.
         self.count();
+        self.queue.ring.publish(&self.tail);
     }
 
     /// The provider took only the first `n` WRs.
@@ -203,7 +204,6 @@ impl Posting<'_> {
         bump(&self.post.bytes_posted, self.tail.posted.bytes.wrapping_sub(self.before.bytes));
     }
 }
-
 
 /// How many WRs of the chain `wr` stand before `bad`; all of them refused if `bad` is not in the chain.
 ///

@@ -1,6 +1,5 @@
 //! A shared receive queue: its receives are taken by completions of many QPs, so in no order that we could know.
 
-use super::Hot;
 use crate::shm::layout::SrqRecord;
 use crate::shm::segment::{bump, raise};
 use crate::sync::{Guard, SpinLock};
@@ -15,7 +14,6 @@ pub struct Srq {
     pub index: u32,
     /// Its record.
     pub record: &'static SrqRecord,
-    pub(super) hot: &'static Hot,
     max_sge: u32,
     /// `(wr_id, bytes)` of each receive that waits, oldest first.
     waiting: SpinLock<VecDeque<(u64, u64)>>,
@@ -23,9 +21,9 @@ pub struct Srq {
 
 impl Srq {
     /// A queue of `max_wr` receives of at most `max_sge` elements.
-    pub fn new(index: u32, record: &'static SrqRecord, hot: &'static Hot, max_wr: u32, max_sge: u32) -> Srq {
+    pub fn new(index: u32, record: &'static SrqRecord, max_wr: u32, max_sge: u32) -> Srq {
         let room = max_wr.min(1 << 20) as usize;
-        Srq { index, record, hot, max_sge, waiting: SpinLock::new(VecDeque::with_capacity(room)) }
+        Srq { index, record, max_sge, waiting: SpinLock::new(VecDeque::with_capacity(room)) }
     }
 
     /// Locks the queue and notes the chain, before the provider gets it.

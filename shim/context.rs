@@ -1,0 +1,217 @@
+//! Device contexts: their operation tables are patched at open and put back before close.
+
+use crate::{data_path, log, state};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use rdma_sys::{
+    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr,
+    ibv_srq, ibv_srq_init_attr_ex, ibv_wc, verbs_context,
+};
+use std::ffi::CStr;
+use telereduce::table::PtrMap;
+use telereduce::telemetry::registry::Device;
+
+type CInt = core::ffi::c_int;
+/// `ibv_context_ops.post_send`.
+pub type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> CInt;
+/// `ibv_context_ops.post_recv`.
+pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> CInt;
+/// `ibv_context_ops.post_srq_recv`.
+pub type PostSrqRecv = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> CInt;
+/// `ibv_context_ops.poll_cq`.
+pub type PollCq = unsafe extern "C" fn(*mut ibv_cq, CInt, *mut ibv_wc) -> CInt;
+/// `verbs_context.create_qp_ex`.
+pub type CreateQpEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
+/// `verbs_context.create_cq_ex`.
+pub type CreateCqEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex;
+/// `verbs_context.create_srq_ex`.
+pub type CreateSrqEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
+
+/// The real operations of a context.
+#[derive(Clone, Copy)]
+pub struct Ops {
+    /// Real post_send.
+    pub post_send: PostSend,
+    /// Real post_recv.
+    pub post_recv: PostRecv,
+    /// Real post_srq_recv, if the provider has SRQs.
+    pub post_srq_recv: Option<PostSrqRecv>,
+    /// Real poll_cq.
+    pub poll_cq: PollCq,
+    /// Real slots of the extended context.
+    pub create_qp_ex: Option<CreateQpEx>,
+    /// As above.
+    pub create_cq_ex: Option<CreateCqEx>,
+    /// As above.
+    pub create_srq_ex: Option<CreateSrqEx>,
+}
+
+/// A patched context.
+pub struct Context {
+    /// The real operations.
+    pub ops: Ops,
+    device: AtomicPtr<Device>,
+}
+
+static CONTEXTS: PtrMap<Context> = PtrMap::new();
+
+impl Context {
+    /// Its telemetry, unless counting has stopped or the process was forked.
+    #[inline(always)]
+    pub fn device(&self) -> Option<&'static Device> {
+        // SAFETY: devices are leaked.
+        unsafe { self.device.load(Acquire).as_ref() }
+    }
+}
+
+/// The patched context at `ctx`.
+#[inline(always)]
+pub fn find(ctx: *mut ibv_context) -> Option<&'static Context> {
+    CONTEXTS.get(ctx as usize)
+}
+
+/// Patches a context that was just opened, unless that was done on the way here.
+///
+/// # Safety
+/// `ctx` is null or a context that libibverbs returned and nobody else knows yet.
+pub unsafe fn attach(ctx: *mut ibv_context) {
+    // SAFETY: the caller's promise.
+    let Some(c) = (unsafe { ctx.as_mut() }) else { return };
+    if c.ops.post_send.is_some_and(|f| core::ptr::fn_addr_eq(f, data_path::post_send as PostSend)) {
+        return;
+    }
+    let Some(state) = state::get_or_init() else { return };
+    // SAFETY: the caller's promise.
+    let extended = unsafe { extended(ctx) };
+    let (Some(post_send), Some(post_recv), Some(poll_cq)) = (c.ops.post_send, c.ops.post_recv, c.ops.poll_cq) else {
+        log::line(format_args!("a device context without operations: unknown libibverbs ABI, it is not counted"));
+        return;
+    };
+    // SAFETY: `extended` and its slots are checked against the size that the context states.
+    let ops = unsafe {
+        Ops {
+            post_send,
+            post_recv,
+            post_srq_recv: c.ops.post_srq_recv,
+            poll_cq,
+            create_qp_ex: extended
+                .filter(|v| has(*v, offset_of!(verbs_context, create_qp_ex)))
+                .and_then(|v| (*v).create_qp_ex),
+            create_cq_ex: extended
+                .filter(|v| has(*v, offset_of!(verbs_context, create_cq_ex)))
+                .and_then(|v| (*v).create_cq_ex),
+            create_srq_ex: extended
+                .filter(|v| has(*v, offset_of!(verbs_context, create_srq_ex)))
+                .and_then(|v| (*v).create_srq_ex),
+        }
+    };
+    // SAFETY: an open context has a device, whose name is NUL-terminated.
+    let name = unsafe { CStr::from_ptr((*c.device).name.as_ptr()) }.to_string_lossy().into_owned();
+    let device = state.telemetry.open_device(&name);
+    let context = Context { ops, device: AtomicPtr::new(core::ptr::from_ref(device).cast_mut()) };
+    // Known before it is patched: a hook always finds the real operation.
+    CONTEXTS.insert(ctx as usize, Box::leak(Box::new(context)));
+    c.ops.post_send = Some(data_path::post_send);
+    c.ops.post_recv = Some(data_path::post_recv);
+    c.ops.poll_cq = Some(data_path::poll_cq);
+    if ops.post_srq_recv.is_some() {
+        c.ops.post_srq_recv = Some(data_path::post_srq_recv);
+    }
+    if let Some(v) = extended {
+        // SAFETY: as above.
+        unsafe {
+            if ops.create_qp_ex.is_some() {
+                (*v).create_qp_ex = Some(crate::control_path::create_qp_ex);
+            }
+            if ops.create_cq_ex.is_some() {
+                (*v).create_cq_ex = Some(crate::control_path::create_cq_ex);
+            }
+            if ops.create_srq_ex.is_some() {
+                (*v).create_srq_ex = Some(crate::control_path::create_srq_ex);
+            }
+        }
+    }
+}
+
+/// Puts the real operations back and forgets the context. Returns what [`reattach`] needs.
+///
+/// # Safety
+/// `ctx` is null or an open context that its owner is about to close.
+pub unsafe fn detach(ctx: *mut ibv_context) -> Option<&'static Context> {
+    let context = CONTEXTS.remove(ctx as usize)?;
+    // SAFETY: the caller's promise: it was patched by us, and it is open.
+    unsafe { put(ctx, &context.ops) };
+    Some(context)
+}
+
+/// Patches a context again whose close failed.
+///
+/// # Safety
+/// `ctx` is the open context that `context` was detached from.
+pub unsafe fn reattach(ctx: *mut ibv_context, context: &'static Context) {
+    CONTEXTS.insert(ctx as usize, context);
+    let hooks = Ops {
+        post_send: data_path::post_send,
+        post_recv: data_path::post_recv,
+        post_srq_recv: context.ops.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
+        poll_cq: data_path::poll_cq,
+        create_qp_ex: context.ops.create_qp_ex.map(|_| crate::control_path::create_qp_ex as CreateQpEx),
+        create_cq_ex: context.ops.create_cq_ex.map(|_| crate::control_path::create_cq_ex as CreateCqEx),
+        create_srq_ex: context.ops.create_srq_ex.map(|_| crate::control_path::create_srq_ex as CreateSrqEx),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(ctx, &hooks) };
+}
+
+unsafe fn put(ctx: *mut ibv_context, ops: &Ops) {
+    // SAFETY: the caller's promise: an open context that `attach` has looked at.
+    unsafe {
+        (*ctx).ops.post_send = Some(ops.post_send);
+        (*ctx).ops.post_recv = Some(ops.post_recv);
+        (*ctx).ops.post_srq_recv = ops.post_srq_recv;
+        (*ctx).ops.poll_cq = Some(ops.poll_cq);
+        if let Some(v) = extended(ctx) {
+            if ops.create_qp_ex.is_some() {
+                (*v).create_qp_ex = ops.create_qp_ex;
+            }
+            if ops.create_cq_ex.is_some() {
+                (*v).create_cq_ex = ops.create_cq_ex;
+            }
+            if ops.create_srq_ex.is_some() {
+                (*v).create_srq_ex = ops.create_srq_ex;
+            }
+        }
+    }
+}
+
+/// The extended context around a context, if it has one: `abi_compat` is all ones then.
+unsafe fn extended(ctx: *mut ibv_context) -> Option<*mut verbs_context> {
+    // SAFETY: the caller's promise: a valid context; an extended one is the last field of a verbs_context.
+    unsafe {
+        ((*ctx).abi_compat as usize == usize::MAX)
+            .then(|| ctx.byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>())
+    }
+}
+
+/// Whether the extended context is large enough to have the field at `offset`; new fields are added in front.
+unsafe fn has(v: *mut verbs_context, offset: usize) -> bool {
+    // SAFETY: `sz` stands directly in front of the context in every version.
+    unsafe { (*v).sz >= size_of::<verbs_context>() - offset }
+}
+
+/// Stops counting everywhere. True for the first caller.
+pub fn detach_all() -> bool {
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    CONTEXTS.for_each(|c| c.device.store(core::ptr::null_mut(), Release));
+    !STOPPED.swap(true, Relaxed)
+}
+
+/// In a forked child: inherited contexts pass through.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: the caller's promise.
+    unsafe { CONTEXTS.reset_after_fork() };
+    CONTEXTS.for_each(|c| c.device.store(core::ptr::null_mut(), Release));
+}

@@ -1,0 +1,283 @@
+//! The control hooks: objects come and go.
+//!
+//! The real call comes first for what is created or modified. What is destroyed is hidden before the real call, since
+//! its address and number may be in use again before that returns; if the call fails, it is shown again.
+
+use crate::context::{self, Context};
+use crate::{guard, real, state};
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use rdma_sys::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_srq, ibv_srq_attr,
+    ibv_srq_init_attr, ibv_srq_init_attr_ex,
+};
+use telereduce::telemetry::qp::{Qp, QpSpec};
+use telereduce::telemetry::registry::{Address, Device, QpChange, Telemetry};
+
+/// What a hook answers when there is no libibverbs behind it: as if the device were gone.
+fn missing<T>(value: T) -> T {
+    // SAFETY: errno is the calling thread's own.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    value
+}
+
+fn telemetry() -> Option<&'static Telemetry> {
+    state::get().map(|s| &s.telemetry)
+}
+
+/// Telemetry and device of a context that is counted.
+fn counted(ctx: *mut ibv_context) -> Option<(&'static Telemetry, &'static Device)> {
+    Some((telemetry()?, context::find(ctx)?.device()?))
+}
+
+pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let Some(real) = real::ibv_open_device() else { return missing(null_mut()) };
+    // SAFETY: the caller's promise, passed on; `attach` gets what libibverbs returned.
+    unsafe {
+        let ctx = real(device);
+        guard::after(|| context::attach(ctx));
+        ctx
+    }
+}
+
+pub unsafe fn verbs_open_device(device: *mut ibv_device, private_data: *mut c_void) -> *mut ibv_context {
+    let Some(real) = real::verbs_open_device() else { return missing(null_mut()) };
+    // SAFETY: as in `ibv_open_device`.
+    unsafe {
+        let ctx = real(device, private_data);
+        guard::after(|| context::attach(ctx));
+        ctx
+    }
+}
+
+pub unsafe fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    let Some(real) = real::ibv_import_device() else { return missing(null_mut()) };
+    // SAFETY: as in `ibv_open_device`.
+    unsafe {
+        let ctx = real(cmd_fd);
+        guard::after(|| context::attach(ctx));
+        ctx
+    }
+}
+
+pub unsafe fn ibv_close_device(ctx: *mut ibv_context) -> c_int {
+    let Some(real) = real::ibv_close_device() else { return missing(-1) };
+    // SAFETY: the caller's promise: an open context.
+    unsafe {
+        let context: Option<&'static Context> = guard::run(|| context::detach(ctx)).flatten();
+        let rc = real(ctx);
+        if let Some(c) = context {
+            guard::after(|| {
+                if rc != 0 {
+                    context::reattach(ctx, c);
+                } else if let (Some(t), Some(d)) = (telemetry(), c.device()) {
+                    t.close_device(d);
+                }
+            });
+        }
+        rc
+    }
+}
+
+pub unsafe fn ibv_create_cq(
+    ctx: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    let Some(real) = real::ibv_create_cq() else { return missing(null_mut()) };
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        let cq = real(ctx, cqe, cq_context, channel, comp_vector);
+        guard::after(|| cq_created(ctx, cq, false));
+        cq
+    }
+}
+
+/// Slot `verbs_context.create_cq_ex`.
+pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+    let Some(real) = context::find(ctx).and_then(|c| c.ops.create_cq_ex) else { return missing(null_mut()) };
+    // SAFETY: the caller's promise, passed on; an ibv_cq_ex starts as an ibv_cq does.
+    unsafe {
+        let cq = real(ctx, attr);
+        guard::after(|| cq_created(ctx, cq.cast(), true));
+        cq
+    }
+}
+
+unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool) {
+    // SAFETY: null or a CQ that was just created.
+    if let Some(c) = unsafe { cq.as_ref() }
+        && let Some((t, device)) = counted(ctx)
+    {
+        t.create_cq(device, cq as usize, c.cqe.max(0) as u32, extended);
+    }
+}
+
+pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    let Some(real) = real::ibv_destroy_cq() else { return missing(libc::ENOSYS) };
+    // SAFETY: the caller's promise: a CQ that exists until the real call returns 0.
+    unsafe {
+        let hidden = guard::run(|| {
+            let (t, device) = counted((*cq).context)?;
+            Some((t, device, t.hide_cq(device, cq as usize)?))
+        });
+        let rc = real(cq);
+        if let Some((t, device, state)) = hidden.flatten() {
+            guard::after(|| if rc == 0 { t.forget_cq(state) } else { t.show_cq(device, cq as usize, state) });
+        }
+        rc
+    }
+}
+
+pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    let Some(real) = real::ibv_create_srq() else { return missing(null_mut()) };
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        let srq = real(pd, attr);
+        guard::after(|| srq_created(srq, &(*attr).attr));
+        srq
+    }
+}
+
+/// Slot `verbs_context.create_srq_ex`.
+pub unsafe extern "C" fn create_srq_ex(ctx: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+    let Some(real) = context::find(ctx).and_then(|c| c.ops.create_srq_ex) else { return missing(null_mut()) };
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        let srq = real(ctx, attr);
+        guard::after(|| srq_created(srq, &(*attr).attr));
+        srq
+    }
+}
+
+unsafe fn srq_created(srq: *mut ibv_srq, granted: &ibv_srq_attr) {
+    // SAFETY: null or an SRQ that was just created.
+    if let Some(s) = unsafe { srq.as_ref() }
+        && let Some((t, device)) = counted(s.context)
+    {
+        t.create_srq(device, srq as usize, granted.max_wr, granted.max_sge);
+    }
+}
+
+pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    let Some(real) = real::ibv_destroy_srq() else { return missing(libc::ENOSYS) };
+    // SAFETY: the caller's promise: an SRQ that exists until the real call returns 0.
+    unsafe {
+        let hidden = guard::run(|| {
+            let (t, device) = counted((*srq).context)?;
+            Some((t, device, device.srqs.remove(srq as usize)?))
+        });
+        let rc = real(srq);
+        if let Some((t, device, state)) = hidden.flatten() {
+            guard::after(|| if rc == 0 { t.forget_srq(state) } else { device.srqs.insert(srq as usize, state) });
+        }
+        rc
+    }
+}
+
+pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    let Some(real) = real::ibv_create_qp() else { return missing(null_mut()) };
+    // SAFETY: the caller's promise, passed on; the provider has written the granted capabilities.
+    unsafe {
+        let qp = real(pd, attr);
+        guard::after(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, false));
+        qp
+    }
+}
+
+/// Slot `verbs_context.create_qp_ex`.
+pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    let Some(real) = context::find(ctx).and_then(|c| c.ops.create_qp_ex) else { return missing(null_mut()) };
+    // SAFETY: as in `ibv_create_qp`.
+    unsafe {
+        let qp = real(ctx, attr);
+        let send_ops = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+        guard::after(|| {
+            qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, (*attr).comp_mask & send_ops != 0);
+        });
+        qp
+    }
+}
+
+unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_sends: bool) {
+    // SAFETY: null or a QP that was just created.
+    let Some(q) = (unsafe { qp.as_ref() }) else { return };
+    let Some((t, device)) = counted(q.context) else { return };
+    let spec = QpSpec {
+        qp_num: q.qp_num,
+        qp_type: q.qp_type,
+        sig_all,
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        extended_sends,
+        send_cq: device.cqs.get(q.send_cq as usize),
+        recv_cq: device.cqs.get(q.recv_cq as usize),
+        srq: device.srqs.get(q.srq as usize),
+    };
+    t.create_qp(device, qp as usize, spec);
+}
+
+/// A QP that is counted.
+///
+/// # Safety
+/// `qp` is a valid QP.
+unsafe fn known_qp(qp: *mut ibv_qp) -> Option<(&'static Telemetry, &'static Device, &'static Qp)> {
+    // SAFETY: the caller's promise.
+    let (ctx, number) = unsafe { ((*qp).context, (*qp).qp_num) };
+    let (t, device) = counted(ctx)?;
+    Some((t, device, device.qps.get(number).filter(|q| q.address == qp as usize)?))
+}
+
+pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+    let Some(real) = real::ibv_modify_qp() else { return missing(libc::ENOSYS) };
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        let rc = real(qp, attr, attr_mask);
+        if rc == 0 {
+            guard::after(|| {
+                if let Some((t, device, q)) = known_qp(qp) {
+                    t.modify_qp(device, q, change(&*attr, attr_mask as u32));
+                }
+            });
+        }
+        rc
+    }
+}
+
+fn change(attr: &ibv_qp_attr, mask: u32) -> QpChange {
+    let has = |bit: ibv_qp_attr_mask| mask & bit.0 != 0;
+    let address = || {
+        let ah = &attr.ah_attr;
+        // SAFETY: every bit pattern of a GID is 16 bytes.
+        let gid = (ah.is_global != 0).then_some(unsafe { ah.grh.dgid.raw });
+        Address { gid, lid: if gid.is_some() { 0 } else { ah.dlid } }
+    };
+    QpChange {
+        state: has(ibv_qp_attr_mask::IBV_QP_STATE).then_some(attr.qp_state),
+        port_num: has(ibv_qp_attr_mask::IBV_QP_PORT).then_some(attr.port_num),
+        dest_qp_num: has(ibv_qp_attr_mask::IBV_QP_DEST_QPN).then_some(attr.dest_qp_num),
+        address: has(ibv_qp_attr_mask::IBV_QP_AV).then(address),
+    }
+}
+
+pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    let Some(real) = real::ibv_destroy_qp() else { return missing(libc::ENOSYS) };
+    // SAFETY: the caller's promise: a QP that exists until the real call returns 0.
+    unsafe {
+        let hidden = guard::run(|| {
+            let (t, device, q) = known_qp(qp)?;
+            t.hide_qp(device, q);
+            Some((t, device, q))
+        });
+        let rc = real(qp);
+        if let Some((t, device, q)) = hidden.flatten() {
+            guard::after(|| if rc == 0 { t.retire_qp(q) } else { t.show_qp(device, q) });
+        }
+        rc
+    }
+}

@@ -1,0 +1,49 @@
+//! Rule one, "never hurt the app": our own work runs here, so that a panic ends counting and not the program.
+
+use crate::{context, log, state};
+use core::sync::atomic::Ordering::Relaxed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs our work; `None` if it panicked, in which case nothing is counted any more.
+#[inline(always)]
+pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(v) => Some(v),
+        Err(_) => {
+            stop_counting();
+            None
+        }
+    }
+}
+
+/// As [`run`], and errno is afterwards what it was before: for work that follows a real call.
+pub fn after<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // SAFETY: errno is the calling thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let result = run(work);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
+}
+
+#[cold]
+fn stop_counting() {
+    let first = context::detach_all();
+    if let Some(s) = state::get() {
+        s.telemetry.hot().header.panics.fetch_add(1, Relaxed);
+    }
+    if first {
+        log::line(format_args!("internal error, counting stops here; the program is not affected"));
+    }
+}
+
+/// A place where tests make the shim panic: `TELEREDUCE_FAULT=name`, only in builds with the feature `fault`.
+#[inline(always)]
+pub fn fault_point(name: &str) {
+    #[cfg(feature = "fault")]
+    if std::env::var("TELEREDUCE_FAULT").is_ok_and(|v| v == name) {
+        panic!("fault {name}");
+    }
+    #[cfg(not(feature = "fault"))]
+    let _ = name;
+}

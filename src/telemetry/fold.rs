@@ -1,0 +1,147 @@
+//! Moving a retired QP's counters: into its port and peer, or into a record that keeps them for readers to list.
+//!
+//! The record has no writer any more, the receiving side has one at a time (the registry's lock).
+
+use crate::shm::layout::{
+    DoneCounters, ErrorCounters, LatencyCounters, OpcodeCounters, PostCounters, QpDetail, QpRecord, SrqRecord, Totals,
+};
+use crate::shm::segment::{bump, raise};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+fn sum(from: &AtomicU64, to: &AtomicU64) {
+    bump(to, from.load(Relaxed));
+}
+
+fn max(from: &AtomicU64, to: &AtomicU64) {
+    raise(to, from.load(Relaxed));
+}
+
+fn post(from: &PostCounters, to: &PostCounters) {
+    sum(&from.wr_posted, &to.wr_posted);
+    sum(&from.bytes_posted, &to.bytes_posted);
+}
+
+fn done(from: &DoneCounters, to: &DoneCounters) {
+    sum(&from.wr_completed, &to.wr_completed);
+    sum(&from.bytes_completed, &to.bytes_completed);
+    sum(&from.wr_failed, &to.wr_failed);
+    sum(&from.bytes_failed, &to.bytes_failed);
+    sum(&from.wr_dropped, &to.wr_dropped);
+    sum(&from.bytes_dropped, &to.bytes_dropped);
+    sum(&from.capacity_completed, &to.capacity_completed);
+    sum(&from.cqes, &to.cqes);
+    max(&from.wr_high_water, &to.wr_high_water);
+    max(&from.bytes_high_water, &to.bytes_high_water);
+    max(&from.last_ns, &to.last_ns);
+}
+
+fn errors(from: &ErrorCounters, to: &ErrorCounters) {
+    for (f, t) in from.by_status.iter().zip(&to.by_status) {
+        sum(f, t);
+    }
+    if from.last_ns.load(Relaxed) > to.last_ns.load(Relaxed) {
+        to.last.store(from.last.load(Relaxed), Relaxed);
+        to.last_wr_id.store(from.last_wr_id.load(Relaxed), Relaxed);
+        to.last_ns.store(from.last_ns.load(Relaxed), Relaxed);
+    }
+}
+
+fn latency(from: &LatencyCounters, to: &LatencyCounters) {
+    sum(&from.count, &to.count);
+    sum(&from.sum_ns, &to.sum_ns);
+    max(&from.max_ns, &to.max_ns);
+    for (f, t) in from.buckets.iter().zip(&to.buckets) {
+        sum(f, t);
+    }
+}
+
+fn opcodes(from: &[OpcodeCounters], to: &[OpcodeCounters]) {
+    for (f, t) in from.iter().zip(to) {
+        sum(&f.wr, &t.wr);
+        sum(&f.bytes, &t.bytes);
+    }
+}
+
+fn detail(from: &QpDetail, to: &QpDetail) {
+    opcodes(&from.opcodes, &to.opcodes);
+    errors(&from.send_errors, &to.send_errors);
+    errors(&from.recv_errors, &to.recv_errors);
+    latency(&from.latency, &to.latency);
+}
+
+/// Adds a QP's counters to its port's or peer's.
+pub fn add_to_totals(record: &QpRecord, details: &QpDetail, to: &Totals) {
+    post(&record.send_post, &to.send_post);
+    post(&record.recv_post, &to.recv_post);
+    done(&record.send_done, &to.send_done);
+    done(&record.recv_done, &to.recv_done);
+    detail(details, &to.detail);
+}
+
+/// Adds a QP's counters to another record's.
+pub fn add_to_record(record: &QpRecord, details: &QpDetail, to: (&QpRecord, &QpDetail)) {
+    post(&record.send_post, &to.0.send_post);
+    post(&record.recv_post, &to.0.recv_post);
+    done(&record.send_done, &to.0.send_done);
+    done(&record.recv_done, &to.0.recv_done);
+    detail(details, to.1);
+}
+
+/// Empties a QP's counters.
+pub fn clear(record: &QpRecord, details: &QpDetail) {
+    // SAFETY: these parts are repr(C) and consist of AtomicU64 alone, which the sizes' being multiples of 8 and the
+    // layout's definition say.
+    unsafe {
+        zero(&record.send_post);
+        zero(&record.recv_post);
+        zero(&record.send_done);
+        zero(&record.recv_done);
+        zero(details);
+    }
+}
+
+/// # Safety
+/// `T` is repr(C) and holds nothing but `AtomicU64`.
+unsafe fn zero<T>(part: &T) {
+    // SAFETY: the caller's promise.
+    let words: &[AtomicU64] =
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(part).cast(), size_of::<T>() / 8) };
+    for w in words {
+        w.store(0, Relaxed);
+    }
+}
+
+/// Empties an SRQ's counters.
+pub fn clear_srq(record: &SrqRecord) {
+    // SAFETY: as in `clear`.
+    unsafe {
+        zero(&record.post);
+        zero(&record.done);
+    }
+}
+
+/// Copies a QP's identity.
+pub fn copy_identity(from: &QpRecord, to: &QpRecord) {
+    for (f, t) in [
+        (&from.qp_num, &to.qp_num),
+        (&from.dest_qp_num, &to.dest_qp_num),
+        (&from.port, &to.port),
+        (&from.peer, &to.peer),
+        (&from.qp_type, &to.qp_type),
+        (&from.qp_state, &to.qp_state),
+        (&from.srq, &to.srq),
+        (&from.max_send_wr, &to.max_send_wr),
+        (&from.max_recv_wr, &to.max_recv_wr),
+        (&from.flags, &to.flags),
+    ] {
+        t.store(f.load(Relaxed), Relaxed);
+    }
+    to.created_ns.store(from.created_ns.load(Relaxed), Relaxed);
+}
+
+/// Whether a QP never did anything.
+pub fn is_untouched(r: &QpRecord) -> bool {
+    [&r.send_post.wr_posted, &r.recv_post.wr_posted, &r.send_done.cqes, &r.recv_done.cqes]
+        .iter()
+        .all(|c| c.load(Relaxed) == 0)
+}

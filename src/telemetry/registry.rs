@@ -1,0 +1,480 @@
+//! The control path: which objects exist, and which record of the segment belongs to each.
+//!
+//! A record outlives its object as long as there is room, so that `trtop` and the final snapshot still list a destroyed
+//! QP. After [`RETAINED`] of them the oldest gives its record away, and its counters to its port and peer.
+
+use super::Hot;
+use super::cq::Cq;
+use super::event::{OWN_RINGS, Sink};
+use super::fold;
+use super::pool::Pool;
+use super::qp::{Qp, QpSpec};
+use super::srq::Srq;
+use crate::clock::{Clock, realtime_ns};
+use crate::config::Config;
+use crate::shm::layout::{
+    CqRecord, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, cq_flags, flags,
+};
+use crate::shm::segment::{Identity, Segment, bump, put};
+use crate::sync::{Guard, SpinLock};
+use crate::table::{PtrMap, QpnTable};
+use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Destroyed QPs that keep their record.
+pub const RETAINED: usize = 1024;
+
+/// One opened device context.
+pub struct Device {
+    /// Its QPs by number.
+    pub qps: QpnTable<Qp>,
+    /// Its CQs by address.
+    pub cqs: PtrMap<Cq>,
+    /// Its SRQs by address.
+    pub srqs: PtrMap<Srq>,
+    name: Mutex<String>,
+}
+
+/// Where a QP's packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// Remote GID, if the address is global.
+    pub gid: Option<[u8; 16]>,
+    /// Remote LID, 0 if none.
+    pub lid: u16,
+}
+
+/// What `ibv_modify_qp` changed, as far as it matters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QpChange {
+    /// New state, `enum ibv_qp_state`.
+    pub state: Option<u32>,
+    /// Port.
+    pub port_num: Option<u8>,
+    /// The peer's QP number.
+    pub dest_qp_num: Option<u32>,
+    /// The peer.
+    pub address: Option<Address>,
+}
+
+/// All telemetry of this process.
+pub struct Telemetry {
+    segment: Segment,
+    hot: &'static Hot,
+    control: Mutex<Control>,
+}
+
+struct Control {
+    ports: Pool<PortRecord>,
+    peers: Pool<PeerRecord>,
+    cqs: Pool<CqRecord>,
+    srqs: Pool<SrqRecord>,
+    qps: Pool<QpRecord>,
+    details: Pool<QpDetail>,
+    port_index: HashMap<(String, u8), u32>,
+    peer_index: HashMap<(u32, Address), u32>,
+    own_rings: Vec<&'static RingRecord>,
+    rings_made: usize,
+    shared_ring: Option<&'static SpinLock<&'static RingRecord>>,
+    idle_devices: Vec<&'static Device>,
+}
+
+const IBV_QPS_RESET: u32 = 0;
+
+impl Telemetry {
+    /// Creates the segment.
+    ///
+    /// # Errors
+    /// As [`Segment::create`] and [`Segment::add_region`] say; nothing is left behind.
+    pub fn new(config: &Config, who: &Identity, clock: &'static Clock) -> io::Result<Telemetry> {
+        let segment = Segment::create(&config.dir, who, config.latency_every, config.min_event_bytes)?;
+        let hot = Hot {
+            clock,
+            header: segment.header(),
+            latency_every: config.latency_every,
+            events: config.events,
+            min_event_bytes: config.min_event_bytes,
+        };
+        let pools = (|| {
+            Ok(Control {
+                ports: Pool::new(&segment, Kind::Port, 4)?,
+                peers: Pool::new(&segment, Kind::Peer, 16)?,
+                cqs: Pool::new(&segment, Kind::Cq, 64)?,
+                srqs: Pool::new(&segment, Kind::Srq, 8)?,
+                qps: Pool::new(&segment, Kind::Qp, 32)?,
+                details: Pool::new(&segment, Kind::QpDetail, 32)?,
+                port_index: HashMap::new(),
+                peer_index: HashMap::new(),
+                own_rings: Vec::new(),
+                rings_made: 0,
+                shared_ring: None,
+                idle_devices: Vec::new(),
+            })
+        })();
+        let control = pools.inspect_err(|_: &io::Error| segment.unlink())?;
+        segment.publish();
+        Ok(Telemetry { segment, hot: Box::leak(Box::new(hot)), control: Mutex::new(control) })
+    }
+
+    /// The segment.
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// What the hot path knows.
+    pub fn hot(&self) -> &'static Hot {
+        self.hot
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.hot.header.heartbeat_ns.store(realtime_ns(), Relaxed);
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn untracked(&self) {
+        bump(&self.hot.header.objects_untracked, 1);
+    }
+
+    /// A context of device `name` was opened. Its first port shows at once.
+    pub fn open_device(&self, name: &str) -> &'static Device {
+        let mut c = self.control();
+        self.port(&mut c, name, 1);
+        if let Some(d) = c.idle_devices.pop() {
+            *d.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+            return d;
+        }
+        Box::leak(Box::new(Device {
+            qps: QpnTable::default(),
+            cqs: PtrMap::new(),
+            srqs: PtrMap::new(),
+            name: Mutex::new(name.into()),
+        }))
+    }
+
+    /// The context was closed; QPs that it still had are gone with it.
+    pub fn close_device(&self, device: &'static Device) {
+        for (_, qp) in device.qps.entries() {
+            self.hide_qp(device, qp);
+            self.retire_qp(qp);
+        }
+        device.cqs.drain().into_iter().for_each(|cq| self.forget_cq(cq));
+        device.srqs.drain().into_iter().for_each(|srq| self.forget_srq(srq));
+        self.control().idle_devices.push(device);
+    }
+
+    fn port(&self, c: &mut Control, device: &str, port_num: u8) -> u32 {
+        if let Some(&i) = c.port_index.get(&(device.to_string(), port_num)) {
+            return i;
+        }
+        let Some(i) = c.ports.take(&self.segment) else {
+            return NONE;
+        };
+        let r = c.ports.get(i);
+        r.device.set(device);
+        put(&r.port_num, u32::from(port_num));
+        r.used.store(1, Release);
+        c.port_index.insert((device.to_string(), port_num), i);
+        i
+    }
+
+    fn peer(&self, c: &mut Control, port: u32, address: Address) -> u32 {
+        if let Some(&i) = c.peer_index.get(&(port, address)) {
+            return i;
+        }
+        let Some(i) = c.peers.take(&self.segment) else {
+            return NONE;
+        };
+        let r = c.peers.get(i);
+        put(&r.port, port);
+        put(&r.lid, u32::from(address.lid));
+        if let Some(gid) = address.gid {
+            let word = |from: usize| u64::from_ne_bytes(core::array::from_fn(|k| gid[from + k]));
+            r.gid[0].store(word(0), Relaxed);
+            r.gid[1].store(word(8), Relaxed);
+            put(&r.is_global, 1);
+        }
+        r.used.store(1, Release);
+        c.peer_index.insert((port, address), i);
+        i
+    }
+
+    /// A CQ was created at `address` with room for `cqe` completions.
+    pub fn create_cq(&self, device: &'static Device, address: usize, cqe: u32, extended: bool) {
+        let mut c = self.control();
+        let Some(index) = c.cqs.take(&self.segment) else {
+            return self.untracked();
+        };
+        let record = c.cqs.get(index);
+        for counter in [&record.polls, &record.polls_empty, &record.cqes, &record.last_ns] {
+            counter.store(0, Relaxed);
+        }
+        put(&record.cqe, cqe);
+        put(&record.flags, if extended { cq_flags::EXTENDED } else { 0 });
+        put(&record.port, self.first_port(&c, device));
+        record.life.store(Life::Live as u32, Release);
+        let sink = self.sink(&mut c);
+        let cq = Cq { index, record, qps: &device.qps, hot: self.hot, sink, lock: SpinLock::default() };
+        drop(c);
+        device.cqs.insert(address, Box::leak(Box::new(cq)));
+    }
+
+    fn first_port(&self, c: &Control, device: &Device) -> u32 {
+        let name = device.name.lock().unwrap_or_else(PoisonError::into_inner);
+        c.port_index.get(&(name.clone(), 1)).copied().unwrap_or(NONE)
+    }
+
+    fn sink(&self, c: &mut Control) -> Sink {
+        if !self.hot.events {
+            return Sink::None;
+        }
+        if let Some(ring) = c.own_rings.pop() {
+            return Sink::Own(ring);
+        }
+        let ring = || self.segment.add_region::<RingRecord>(Kind::Ring, 1).ok().map(|r| &r[0]);
+        if c.rings_made < OWN_RINGS {
+            c.rings_made += 1;
+            return ring().map_or(Sink::None, Sink::Own);
+        }
+        if c.shared_ring.is_none() {
+            c.shared_ring = ring().map(|r| &*Box::leak(Box::new(SpinLock::new(r))));
+        }
+        c.shared_ring.map_or(Sink::None, Sink::Shared)
+    }
+
+    /// The CQ at `address` is about to be destroyed.
+    pub fn hide_cq(&self, device: &'static Device, address: usize) -> Option<&'static Cq> {
+        let cq = device.cqs.remove(address)?;
+        // A poll that found it before is over once the lock was ours.
+        drop(cq.lock.lock());
+        Some(cq)
+    }
+
+    /// The provider refused to destroy it.
+    pub fn show_cq(&self, device: &'static Device, address: usize, cq: &'static Cq) {
+        device.cqs.insert(address, cq);
+    }
+
+    /// It is destroyed.
+    pub fn forget_cq(&self, cq: &'static Cq) {
+        let mut c = self.control();
+        cq.record.life.store(Life::Retired as u32, Relaxed);
+        if let Sink::Own(ring) = cq.sink {
+            c.own_rings.push(ring);
+        }
+        c.cqs.retire(cq.index);
+    }
+
+    /// An SRQ was created at `address`.
+    pub fn create_srq(&self, device: &'static Device, address: usize, max_wr: u32, max_sge: u32) {
+        let mut c = self.control();
+        let Some(index) = c.srqs.take(&self.segment) else {
+            return self.untracked();
+        };
+        let record = c.srqs.get(index);
+        fold::clear_srq(record);
+        put(&record.max_wr, max_wr);
+        put(&record.port, self.first_port(&c, device));
+        record.life.store(Life::Live as u32, Release);
+        drop(c);
+        device.srqs.insert(address, Box::leak(Box::new(Srq::new(index, record, max_wr, max_sge))));
+    }
+
+    /// It is destroyed; receives that waited are dropped.
+    pub fn forget_srq(&self, srq: &'static Srq) {
+        srq.drop_waiting();
+        srq.record.life.store(Life::Retired as u32, Relaxed);
+        // SRQ records are never given away: their counters have no other place, and programs have few.
+    }
+
+    /// A QP was created at `address`.
+    pub fn create_qp(&self, device: &'static Device, address: usize, spec: QpSpec) {
+        let mut c = self.control();
+        let Some(index) = self.qp_record(&mut c) else {
+            return self.untracked();
+        };
+        let (record, detail) = (c.qps.get(index), c.details.get(index));
+        self.change_identity(record, || {
+            put(&record.qp_num, spec.qp_num);
+            put(&record.dest_qp_num, 0);
+            put(&record.port, NONE);
+            put(&record.peer, NONE);
+            put(&record.qp_type, spec.qp_type);
+            put(&record.qp_state, IBV_QPS_RESET);
+            put(&record.srq, spec.srq.map_or(NONE, |s| s.index));
+            put(&record.max_send_wr, spec.max_send_wr);
+            put(&record.max_recv_wr, spec.max_recv_wr);
+            let sig = if spec.sig_all { flags::SIG_ALL } else { 0 };
+            put(&record.flags, sig | if spec.extended_sends { flags::EXTENDED_SENDS } else { 0 });
+            record.created_ns.store(realtime_ns(), Relaxed);
+            record.retired_ns.store(0, Relaxed);
+            put(&record.life, Life::Live as u32);
+        });
+        let qp = Qp::new(spec, address, index, record, detail, self.hot);
+        let stale = device.qps.set(spec.qp_num, Some(Box::leak(Box::new(qp))));
+        drop(c);
+        // The number is new, so a QP that still had it is gone: its context was closed behind our back.
+        if let Some(old) = stale {
+            self.retire_qp(old);
+        }
+    }
+
+    fn change_identity(&self, record: &QpRecord, change: impl FnOnce()) {
+        let seq = record.seq.load(Relaxed);
+        record.seq.store(seq.wrapping_add(1), Release);
+        change();
+        record.seq.store(seq.wrapping_add(2), Release);
+    }
+
+    /// A record for a QP: an unused one, else that of the longest destroyed QP.
+    fn qp_record(&self, c: &mut Control) -> Option<u32> {
+        if c.qps.retired_count() >= RETAINED
+            && let Some(i) = c.qps.oldest_retired()
+        {
+            self.give_away(c, i);
+            return Some(i);
+        }
+        if let Some(i) = c.qps.take(&self.segment) {
+            // Details grow in step; if they cannot, the record stays unused.
+            return if c.details.reach(&self.segment, i) { Some(i) } else { None };
+        }
+        let i = c.qps.oldest_retired()?;
+        self.give_away(c, i);
+        Some(i)
+    }
+
+    /// Moves a retired QP's counters to its port and peer.
+    fn give_away(&self, c: &Control, i: u32) {
+        let (record, detail) = (c.qps.get(i), c.details.get(i));
+        self.folding(|| {
+            if let Some(p) = c.ports.find(record.port.load(Relaxed)) {
+                fold::add_to_totals(record, detail, &p.retired);
+            }
+            if let Some(p) = c.peers.find(record.peer.load(Relaxed)) {
+                fold::add_to_totals(record, detail, &p.retired);
+            }
+            put(&record.life, Life::Free as u32);
+            fold::clear(record, detail);
+        });
+    }
+
+    fn folding(&self, change: impl FnOnce()) {
+        let seq = &self.hot.header.fold_seq;
+        seq.store(seq.load(Relaxed) + 1, Release);
+        core::sync::atomic::fence(Release);
+        change();
+        seq.store(seq.load(Relaxed) + 1, Release);
+    }
+
+    /// The QP was modified.
+    pub fn modify_qp(&self, device: &'static Device, qp: &'static Qp, change: QpChange) {
+        if change.state == Some(IBV_QPS_RESET) {
+            self.reset_qp(qp);
+        }
+        let mut c = self.control();
+        let name = device.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(n) = change.port_num {
+            let port = self.port(&mut c, &name, n);
+            qp.port.store(port, Relaxed);
+        }
+        if let Some(a) = change.address {
+            let peer = self.peer(&mut c, qp.port.load(Relaxed), a);
+            qp.peer.store(peer, Relaxed);
+        }
+        let (port, peer) = (qp.port.load(Relaxed), qp.peer.load(Relaxed));
+        qp.place.store(u64::from(peer) << 32 | u64::from(port.min(0xffff)) << 16, Relaxed);
+        self.change_identity(qp.record, || {
+            put(&qp.record.port, port);
+            put(&qp.record.peer, peer);
+            if let Some(n) = change.dest_qp_num {
+                put(&qp.record.dest_qp_num, n);
+            }
+            if let Some(s) = change.state {
+                put(&qp.record.qp_state, s);
+            }
+        });
+    }
+
+    /// RESET: what was in flight is dropped. The counters so far go to a retired record, since the QP's next life may be
+    /// on another port and with another peer.
+    fn reset_qp(&self, qp: &'static Qp) {
+        let mut c = self.control();
+        let _locks = self.quiesce(qp);
+        if fold::is_untouched(qp.record) {
+            return;
+        }
+        let kept = self.qp_record(&mut c);
+        let from = (qp.record, qp.detail);
+        self.folding(|| {
+            if let Some(i) = kept {
+                let to = (c.qps.get(i), c.details.get(i));
+                fold::copy_identity(qp.record, to.0);
+                fold::add_to_record(from.0, from.1, to);
+                to.0.retired_ns.store(realtime_ns(), Relaxed);
+                put(&to.0.life, Life::Retired as u32);
+            } else {
+                let places = [
+                    c.ports.find(qp.port.load(Relaxed)).map(|p| &p.retired),
+                    c.peers.find(qp.peer.load(Relaxed)).map(|p| &p.retired),
+                ];
+                for t in places.into_iter().flatten() {
+                    fold::add_to_totals(from.0, from.1, t);
+                }
+            }
+            fold::clear(from.0, from.1);
+        });
+        if let Some(i) = kept {
+            c.qps.retire(i);
+        }
+    }
+
+    /// Takes the locks of both queues and CQs, and drops what is in flight.
+    fn quiesce(&self, qp: &'static Qp) -> impl Drop + use<> {
+        let (send, recv) = (qp.spec.send_cq, qp.spec.recv_cq);
+        let mut cqs = [send, recv.filter(|r| !send.is_some_and(|s| core::ptr::eq(s, *r)))];
+        // Always in the same order, whichever CQ is whose.
+        cqs.sort_by_key(|cq| cq.map(|c| core::ptr::from_ref(c) as usize));
+        let guards: [Option<Guard<'static, ()>>; 2] = cqs.map(|cq| cq.map(|c| c.lock.lock()));
+        for (queue, done) in [(&qp.sends, &qp.record.send_done), (&qp.recvs, &qp.record.recv_done)] {
+            let mut tail = queue.tail.lock();
+            // SAFETY: the tail is locked, and so is the CQ that serves this queue.
+            let left = unsafe { queue.ring.clear(&mut tail) };
+            bump(&done.wr_dropped, left.wr);
+            bump(&done.bytes_dropped, left.bytes);
+        }
+        Quiet(guards)
+    }
+
+    /// The QP is about to be destroyed: completions no longer find it.
+    pub fn hide_qp(&self, device: &'static Device, qp: &'static Qp) {
+        device.qps.set(qp.spec.qp_num, None);
+    }
+
+    /// The provider refused to destroy it.
+    pub fn show_qp(&self, device: &'static Device, qp: &'static Qp) {
+        device.qps.set(qp.spec.qp_num, Some(qp));
+    }
+
+    /// A hidden QP is gone for good: what was in flight is dropped.
+    pub fn retire_qp(&self, qp: &'static Qp) {
+        let mut c = self.control();
+        drop(self.quiesce(qp));
+        if fold::is_untouched(qp.record) {
+            self.change_identity(qp.record, || put(&qp.record.life, Life::Free as u32));
+            c.qps.release(qp.index);
+        } else {
+            qp.record.retired_ns.store(realtime_ns(), Relaxed);
+            self.change_identity(qp.record, || put(&qp.record.life, Life::Retired as u32));
+            c.qps.retire(qp.index);
+        }
+    }
+}
+
+struct Quiet([Option<Guard<'static, ()>>; 2]);
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.0 = [None, None];
+    }
+}
