@@ -11,15 +11,18 @@
  * With --qps N, N QPs exist (single and chain use only one of them per thread). With --threads T each thread has its
  * own QPs and CQ and is pinned to its own CPU. A repetition is --iters WRs (or polls); min and median are over the
  * --reps repetitions of all threads. `allocs` counts malloc, calloc, realloc and aligned allocations inside the
- * measured loops, whoever makes them. Without --iters the count is chosen so that a repetition takes about 2 ms.
+ * measured loops, whoever makes them. Without --iters the count is chosen so that a repetition takes about 0.2 ms:
+ * short enough that among a thousand some are undisturbed, which is what the minimum is for. A round robin goes on
+ * from one repetition to the next.
  */
+#include "bench_allocs.h"
+
 #include <infiniband/verbs.h>
 
 #include <errno.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,38 +31,7 @@
 
 #define CHAIN 16
 #define MAX_THREADS 16
-
-/* ---- counting allocations: these replace libc's for the whole process, preloads included ---- */
-
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-void *__libc_memalign(size_t, size_t);
-
-static _Atomic bool counting;
-static _Atomic unsigned long allocs;
-
-static void count(void)
-{
-	if (atomic_load_explicit(&counting, memory_order_relaxed))
-		atomic_fetch_add_explicit(&allocs, 1, memory_order_relaxed);
-}
-
-void *malloc(size_t n) { return count(), __libc_malloc(n); }
-void *calloc(size_t n, size_t m) { return count(), __libc_calloc(n, m); }
-void *realloc(void *p, size_t n) { return count(), __libc_realloc(p, n); }
-void *memalign(size_t a, size_t n) { return count(), __libc_memalign(a, n); }
-void *aligned_alloc(size_t a, size_t n) { return count(), __libc_memalign(a, n); }
-
-int posix_memalign(void **out, size_t a, size_t n)
-{
-	void *p = (count(), __libc_memalign(a, n));
-
-	if (!p)
-		return ENOMEM;
-	*out = p;
-	return 0;
-}
+#define REP_NS 2e5
 
 /* ---- setting up ---- */
 
@@ -70,7 +42,7 @@ struct options {
 	bool pair;
 };
 
-static struct options opt = { "single", 1, 1, 101, 0, 8, false };
+static struct options opt = { "single", 1, 1, 1001, 0, 8, false };
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
@@ -275,14 +247,13 @@ static void measure(struct worker *all, const char *name, void (*loop)(struct wo
 	static pthread_barrier_t barrier;
 	static double ns[MAX_THREADS * 100000];
 	long n = opt.reps * opt.threads, iters = opt.iters;
+	unsigned long allocs;
 	double t;
 
-	if (!iters) { /* about 2 ms a repetition, but a round robin meets every QP */
+	if (!iters) {
 		t = now_ns();
 		loop(&all[0], 2000);
-		iters = (long)(2e6 / ((now_ns() - t) / 2000)) + 1;
-		if (loop == loop_robin && iters < all[0].qps)
-			iters = all[0].qps;
+		iters = (long)(REP_NS / ((now_ns() - t) / 2000)) + 1;
 	}
 	pthread_barrier_init(&barrier, NULL, (unsigned)opt.threads);
 	for (long i = 0; i < opt.threads; i++) {
@@ -293,19 +264,18 @@ static void measure(struct worker *all, const char *name, void (*loop)(struct wo
 		all[i].ns = ns + i * opt.reps;
 	}
 	/* thread stacks are allocated before counting starts, and one thread needs none */
-	atomic_store(&allocs, 0);
 	if (opt.threads == 1) {
-		atomic_store(&counting, true);
+		count_allocs(true);
 		work(&all[0]);
 	} else {
 		for (long i = 0; i < opt.threads; i++)
 			if (pthread_create(&all[i].thread, NULL, work, &all[i]))
 				die("pthread_create");
-		atomic_store(&counting, true);
+		count_allocs(true);
 		for (long i = 0; i < opt.threads; i++)
 			pthread_join(all[i].thread, NULL);
 	}
-	atomic_store(&counting, false);
+	allocs = count_allocs(false);
 	qsort(ns, (size_t)n, sizeof(*ns), by_value);
 	if (opt.pair) {
 		printf("ns_per_wr_min %.3f ns_per_wr_median %.3f allocs %lu\n", ns[0], ns[n / 2], allocs);

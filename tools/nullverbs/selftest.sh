@@ -103,5 +103,11 @@ readelf -rW "$out/nullverbs/libibverbs.so.1" | grep -q 'JUMP_SLO.*verbs_open_dev
 	! readelf -rW "$out/nullverbs/symbolic/libibverbs.so.1" | grep -q 'JUMP_SLO.*verbs_open_device'
 verdict $? interposable
 
+# a foreign program, where there is one
+if command -v ibv_devinfo >/dev/null; then
+	LD_LIBRARY_PATH=$libs ibv_devinfo -v >"$work/out" 2>"$work/err" && grep -q '::ffff:192.0.2.2, RoCE v2' "$work/out"
+	verdict $? ibv_devinfo
+fi
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
