@@ -1,1 +1,28 @@
-fn main() {}
+//! The command `trtop`.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use std::process::ExitCode;
+use trtop::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        None => trtop::live::run(&cli.live),
+        Some(Command::Dump(o)) => trtop::export::run(&o),
+        Some(Command::Ls(o)) => trtop::ls::run(&o),
+        Some(Command::Clean(o)) => trtop::clean::run(&o),
+        Some(Command::Run(o)) => trtop::run::run(&o),
+        Some(Command::Help { topic }) => trtop::help::run(&topic),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            if !e.message.is_empty() {
+                eprintln!("trtop: {}", e.message);
+            }
+            ExitCode::from(e.code)
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What the viewer costs: 10,000 QPs in one segment whose counters change, sampled and drawn at 10 Hz for five seconds,
+//! each list in turn. Prints the share of one core and the time that a refresh takes, and fails over the limits
+//! (5 % of a core, 20 ms).
+//!
+//! `cargo bench -p trtop -- feed DIR SECONDS` only writes such a segment, with fewer QPs, to look at with trtop.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::Made;
+use trtop::app::App;
+use trtop::frame::Frame;
+use trtop::rows::View;
+use trtop::sampler::Sampler;
+use trtop::ui::{self, theme::Theme};
+
+const QPS: usize = 10_000;
+const SECONDS: u64 = 5;
+const INTERVAL: Duration = Duration::from_millis(100);
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let Some(at) = args.iter().position(|a| a == "feed") {
+        return feed(Path::new(&args[at + 1]), args[at + 2].parse().expect("seconds"));
+    }
+    let dir = tempfile::Builder::new().prefix("trtop-bench.").tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let made = support::segment(dir.path(), &support::who(std::process::id(), "bench", Some(0)), QPS);
+    let mut ok = true;
+    for view in View::ALL {
+        ok &= measure(dir.path(), &made, view);
+    }
+    if !ok {
+        std::process::exit(1);
+    }
+}
+
+/// Processor time of this thread, which samples and draws but does not write the counters.
+fn cpu() -> Duration {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
+fn measure(dir: &Path, made: &Made, view: View) -> bool {
+    let mut sampler = Sampler::new(dir, &[]);
+    let mut app = App::new(INTERVAL, Theme::new(true));
+    app.view = view;
+    // The real backend, into nowhere: escape sequences are made, too.
+    let nowhere = std::fs::File::create("/dev/null").expect("/dev/null");
+    let viewport = ratatui::Viewport::Fixed(ratatui::layout::Rect::new(0, 0, 200, 60));
+    let mut terminal =
+        Terminal::with_options(CrosstermBackend::new(nowhere), ratatui::TerminalOptions { viewport }).expect("terminal");
+    let mut frame = Frame::default();
+    let mut redraws = Vec::new();
+    let (start, mut used) = (Instant::now(), Duration::ZERO);
+    let mut next = start;
+    for round in 0..SECONDS * 10 {
+        for i in 0..QPS {
+            made.traffic(i, 1 + (i as u64 * 7 + round) % 13, 65536, 1 + (i as u64 + round) % 5, 3000);
+        }
+        next += INTERVAL;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        let (before, at) = (cpu(), Instant::now());
+        frame = sampler.sample(frame, app.wanted());
+        terminal.draw(|f| ui::draw(f.area(), f.buffer_mut(), &mut app, &frame)).expect("draw");
+        redraws.push(at.elapsed());
+        used += cpu() - before;
+    }
+    let share = used.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
+    redraws.sort_unstable();
+    let (median, most) = (redraws[redraws.len() / 2], redraws[redraws.len() - 1]);
+    println!(
+        "{view:?}: {QPS} QPs at 10 Hz, 200x60: {share:.2} % of one core, refresh and redraw median {:.2} ms, most {:.2} ms",
+        median.as_secs_f64() * 1e3,
+        most.as_secs_f64() * 1e3
+    );
+    share < 5.0 && most < Duration::from_millis(20)
+}
+
+/// Three processes with traffic, one dead and one damaged file, until the time is over.
+fn feed(dir: &Path, seconds: u64) {
+    let made: Vec<Made> = (0..3u32)
+        .map(|i| {
+            let who = support::who(4000 + i, &format!("ib_write_bw -d mlx5_0 -s 65536 node{i}"), Some(u64::from(i)));
+            support::segment(dir, &who, 4 + 40 * i as usize)
+        })
+        .collect();
+    let dead = support::segment(dir, &support::who(4100, "python train.py", None), 2);
+    dead.traffic(0, 100, 1 << 20, 60, 5000);
+    dead.failure(0, 12, 1 << 20);
+    dead.die();
+    let uid = rustix::process::geteuid().as_raw();
+    std::fs::write(dir.join(format!("telereduce.{uid}.4200")), vec![7; 5000]).expect("a file");
+    let start = Instant::now();
+    let mut round = 0u64;
+    while start.elapsed() < Duration::from_secs(seconds) {
+        for (p, m) in made.iter().enumerate() {
+            for i in 0..m.qps.len() {
+                let depth = 8 + ((round as f64 / 100.0).sin() * 7.0) as u64;
+                m.traffic(i, depth, 65536, depth - u64::from(round % 997 == 0), 2000 + 100 * p as u64 + round % 700);
+            }
+        }
+        round += 1;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for m in &made {
+        m.segment.unlink();
+    }
+}

@@ -1,0 +1,274 @@
+//! State of the live view: which list, how it is sorted and filtered, which row is selected. Changes by keys only.
+
+use crate::columns::Col;
+use crate::frame::RowId;
+use crate::keys::{Action, Move, action, is_interrupt};
+use crate::rows::{Sort, View};
+use crate::ui;
+use crate::ui::theme::Theme;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::time::Duration;
+
+/// Intervals that + and - step through, ms.
+const STEPS_MS: [u64; 7] = [100, 200, 500, 1000, 2000, 5000, 10000];
+
+/// State of one list.
+#[derive(Clone, Debug)]
+pub struct List {
+    /// Its order.
+    pub sort: Sort,
+    /// The selected row; `None` = whatever is first.
+    pub selected: Option<RowId>,
+    /// Where it stood when the list was drawn last.
+    pub position: usize,
+    /// First row on the screen.
+    pub offset: usize,
+}
+
+/// State of the live view.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// The list shown.
+    pub view: View,
+    /// State of each, by [`View`].
+    pub lists: [List; 3],
+    /// What rows must contain.
+    pub filter: String,
+    /// Keys go into the filter.
+    pub editing: bool,
+    /// No refreshes.
+    pub paused: bool,
+    /// Between refreshes.
+    pub every: Duration,
+    /// First line of the help shown, if help is.
+    pub help: Option<usize>,
+    /// The detail pane is open.
+    pub detail: bool,
+    /// Leave.
+    pub quit: bool,
+    /// Moves of the selection that wait for the next draw, which knows the order of rows.
+    pub moves: Vec<Move>,
+    /// Colours.
+    pub theme: Theme,
+}
+
+impl App {
+    /// As it starts.
+    pub fn new(every: Duration, theme: Theme) -> App {
+        let list = |by, descending| List { sort: Sort { by, descending }, selected: None, position: 0, offset: 0 };
+        App {
+            view: View::Ports,
+            lists: [list(Col::Pid, false), list(Col::Send, true), list(Col::Send, true)],
+            filter: String::new(),
+            editing: false,
+            paused: false,
+            every,
+            help: None,
+            detail: false,
+            quit: false,
+            moves: Vec::new(),
+            theme,
+        }
+    }
+
+    /// The list shown.
+    pub fn list(&mut self) -> &mut List {
+        &mut self.lists[self.view as usize]
+    }
+
+    /// The row whose details are to be shown.
+    pub fn wanted(&self) -> Option<RowId> {
+        self.lists[self.view as usize].selected.filter(|_| self.detail)
+    }
+
+    /// Obeys a key.
+    pub fn key(&mut self, key: KeyEvent) {
+        if is_interrupt(key) {
+            self.quit = true;
+        } else if self.editing {
+            self.edit(key);
+        } else if self.help.is_some() {
+            self.read_help(action(key));
+        } else if let Some(a) = action(key) {
+            self.act(a);
+        }
+    }
+
+    fn edit(&mut self, key: KeyEvent) {
+        match key.code {
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.editing = false;
+            }
+            KeyCode::Enter => self.editing = false,
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => self.filter.clear(),
+            KeyCode::Char(c) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
+                self.filter.push(c);
+            }
+            // Moving on through the list ends the typing, as in htop.
+            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown | KeyCode::Tab => {
+                self.editing = false;
+                self.key(key);
+            }
+            _ => {}
+        }
+    }
+
+    /// In help, keys that move scroll; any other closes it.
+    fn read_help(&mut self, a: Option<Action>) {
+        let line = self.help.unwrap_or(0);
+        self.help = match a {
+            Some(Action::Move(Move::Rows(n))) => Some(line.saturating_add_signed(n)),
+            Some(Action::Move(Move::Pages(n))) => Some(line.saturating_add_signed(n * 10)),
+            Some(Action::Move(Move::Home)) => Some(0),
+            Some(Action::Move(Move::End)) => Some(usize::MAX),
+            _ => None,
+        };
+    }
+
+    fn act(&mut self, a: Action) {
+        match a {
+            Action::Quit => self.quit = true,
+            Action::Help => self.help = Some(0),
+            Action::NextView => self.view = View::ALL[(self.view as usize + 1) % 3],
+            Action::LastView => self.view = View::ALL[(self.view as usize + 2) % 3],
+            Action::View(i) => self.view = View::ALL[i % 3],
+            Action::Sort => self.sort(1),
+            Action::SortBack => self.sort(-1),
+            Action::Invert => self.list().sort.descending ^= true,
+            Action::Filter => self.editing = true,
+            Action::Back if self.detail => self.detail = false,
+            Action::Back => self.filter.clear(),
+            Action::Pause => self.paused ^= true,
+            Action::Faster => self.every = step(self.every, -1),
+            Action::Slower => self.every = step(self.every, 1),
+            Action::Detail => self.detail ^= true,
+            Action::Move(m) => self.moves.push(m),
+        }
+    }
+
+    /// Goes to the next sortable column of the list. Text starts at A, numbers with the largest.
+    fn sort(&mut self, by: isize) {
+        let columns: Vec<Col> = ui::columns(self.view).iter().map(|c| c.col).filter(|c| c.sortable()).collect();
+        let sort = &mut self.list().sort;
+        let at = columns.iter().position(|c| *c == sort.by).unwrap_or(0) as isize;
+        let next = columns[(at + by).rem_euclid(columns.len() as isize) as usize];
+        *sort = Sort { by: next, descending: !(next.is_text() || matches!(next, Col::Pid | Col::Rank | Col::Qp)) };
+    }
+}
+
+/// The next interval in this direction.
+fn step(every: Duration, by: isize) -> Duration {
+    let ms = every.as_millis() as u64;
+    let next = if by > 0 {
+        STEPS_MS.iter().find(|s| **s > ms).or(STEPS_MS.last())
+    } else {
+        STEPS_MS.iter().rev().find(|s| **s < ms).or(STEPS_MS.first())
+    };
+    Duration::from_millis(next.copied().unwrap_or(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn app() -> App {
+        App::new(Duration::from_secs(1), Theme::new(false))
+    }
+
+    fn press(a: &mut App, keys: &str) {
+        for c in keys.chars() {
+            let code = match c {
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                '\t' => KeyCode::Tab,
+                '\u{8}' => KeyCode::Backspace,
+                c => KeyCode::Char(c),
+            };
+            a.key(KeyEvent::new(code, KeyModifiers::NONE));
+        }
+    }
+
+    #[test]
+    fn tab_goes_round_the_lists() {
+        let mut a = app();
+        let mut seen = vec![a.view];
+        for _ in 0..3 {
+            press(&mut a, "\t");
+            seen.push(a.view);
+        }
+        assert_eq!(seen, [View::Ports, View::Qps, View::Peers, View::Ports]);
+        a.key(KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT));
+        assert_eq!(a.view, View::Peers);
+        press(&mut a, "2");
+        assert_eq!(a.view, View::Qps);
+    }
+
+    #[test]
+    fn typing_a_filter_obeys_no_other_key() {
+        let mut a = app();
+        press(&mut a, "/q s\u{8}x");
+        assert_eq!((a.filter.as_str(), a.editing, a.quit), ("q x", true, false));
+        press(&mut a, "\nq");
+        assert_eq!((a.filter.as_str(), a.editing, a.quit), ("q x", false, true));
+        press(&mut a, "\u{1b}");
+        assert_eq!(a.filter, "");
+        press(&mut a, "/abc\u{1b}");
+        assert_eq!((a.filter.as_str(), a.editing), ("", false));
+    }
+
+    #[test]
+    fn ctrl_c_quits_wherever_one_is() {
+        for before in ["", "/", "h"] {
+            let mut a = app();
+            press(&mut a, before);
+            a.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+            assert!(a.quit, "{before}");
+        }
+    }
+
+    #[test]
+    fn help_scrolls_and_any_other_key_closes_it() {
+        let mut a = app();
+        press(&mut a, "hjj");
+        assert_eq!(a.help, Some(2));
+        press(&mut a, "q");
+        assert_eq!((a.help, a.quit), (None, false));
+    }
+
+    #[test]
+    fn sorting_visits_every_column_once() {
+        for view in View::ALL {
+            let mut a = app();
+            a.view = view;
+            let first = a.list().sort.by;
+            let mut n = 0;
+            loop {
+                press(&mut a, "s");
+                n += 1;
+                if a.list().sort.by == first {
+                    break;
+                }
+            }
+            assert_eq!(n, ui::columns(view).iter().filter(|c| c.col.sortable()).count());
+        }
+        let mut a = app();
+        let before = a.list().sort.descending;
+        press(&mut a, "I");
+        assert_ne!(a.list().sort.descending, before);
+    }
+
+    #[test]
+    fn the_rate_stays_between_a_tenth_and_ten_seconds() {
+        let mut a = app();
+        press(&mut a, "++++++");
+        assert_eq!(a.every, Duration::from_millis(100));
+        press(&mut a, "----------");
+        assert_eq!(a.every, Duration::from_secs(10));
+        assert_eq!(step(Duration::from_millis(700), 1), Duration::from_secs(1));
+        assert_eq!(step(Duration::from_millis(700), -1), Duration::from_millis(500));
+    }
+}

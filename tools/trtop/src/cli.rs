@@ -1,0 +1,178 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+Segments are the files telereduce.UID.PID in /dev/shm, or in the directory that TELEREDUCE_DIR names.
+`trtop help env` lists every setting.
+
+Exit codes:
+  0    done
+  1    nothing to show, or something could not be read, written or removed; stderr says what
+  2    wrong use of the command line
+  126  run: the command could not be started
+  127  run: the command was not found
+  else run: the command's own";
+
+/// Shows what RDMA programs under libtelereduce.so post, complete and have outstanding, per port, QP and peer.
+///
+/// Without a command: the live view. Keys: F1, ? or h for help, q to quit.
+#[derive(Debug, Parser)]
+#[command(version, after_help = AFTER_HELP, disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; nothing = live view.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Of the live view.
+    #[command(flatten)]
+    pub live: LiveArgs,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write the counters of every segment, once or repeatedly
+    Dump(DumpArgs),
+    /// List segments: whose they are and whether their process lives
+    Ls(LsArgs),
+    /// Remove segments of dead processes, and files that are no segments any more
+    Clean(CleanArgs),
+    /// Run a command with libtelereduce.so preloaded
+    Run(RunArgs),
+    /// Show help: of a command, or of the settings (`trtop help env`)
+    Help {
+        /// A command, or `env`
+        topic: Vec<String>,
+    },
+}
+
+/// Options of the live view.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LiveArgs {
+    /// Show this process only; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
+    /// Seconds between refreshes, 0.1 to 10
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds_of_view)]
+    pub every: f64,
+}
+
+/// Formats of `trtop dump`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The documented schema, telereduce/1; one document per line with --every
+    Json,
+    /// One row per port, peer and QP; the columns are named as in the JSON
+    Csv,
+    /// For reading
+    Table,
+}
+
+/// Options of `trtop dump`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Exit code 1 if there is no segment. Files that cannot be read are named on stderr.")]
+pub struct DumpArgs {
+    /// This process only; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
+    /// Format
+    #[arg(long, value_enum, default_value = "json")]
+    pub format: Format,
+    /// Write to this file, which appears complete or not at all (with --every it grows)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Repeat every S seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub every: Option<f64>,
+    /// Stop after N times
+    #[arg(long, value_name = "N", requires = "every", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Include the newest completion events
+    #[arg(long)]
+    pub events: bool,
+}
+
+/// Options of `trtop ls`.
+#[derive(Clone, Debug, Args)]
+pub struct LsArgs {
+    /// This process only; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
+}
+
+/// Options of `trtop clean`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Never removes the segment of a live process. Other users' segments are left to them, unless root cleans.")]
+pub struct CleanArgs {
+    /// Only say what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Options of `trtop run`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "The library is looked for beside trtop and in ../lib/ from there. \
+                        An LD_PRELOAD that is set already stays, after it.")]
+pub struct RunArgs {
+    /// Preload this file
+    #[arg(long, value_name = "PATH")]
+    pub lib: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse()
+        .map_err(|_| "not a number of seconds".to_string())
+}
+
+fn seconds_of_view(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        s if (0.1..=10.0).contains(&s) => Ok(s),
+        _ => Err("allowed: 0.1 to 10".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        s if (0.001..=86400.0).contains(&s) => Ok(s),
+        _ => Err("allowed: 0.001 to 86400".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_run_runs_keeps_its_own_options() {
+        let cli = Cli::try_parse_from(["trtop", "run", "--", "ls", "--lib", "x"]).unwrap();
+        let Some(Command::Run(r)) = cli.command else {
+            panic!()
+        };
+        assert_eq!((r.command.len(), r.lib), (3, None));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for args in [
+            &["trtop", "--every", "0.01"][..],
+            &["trtop", "--every", "x"],
+            &["trtop", "dump", "--every", "0"],
+            &["trtop", "dump", "--count", "3"],
+            &["trtop", "dump", "--every", "1", "--count", "0"],
+            &["trtop", "dump", "--format", "xml"],
+            &["trtop", "run"],
+        ] {
+            assert!(Cli::try_parse_from(args).is_err(), "{args:?}");
+        }
+    }
+}

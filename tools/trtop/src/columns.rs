@@ -1,0 +1,293 @@
+//! Columns of the lists: what each shows, and what it sorts by.
+
+use crate::history::sparkline;
+use crate::rows::{Item, Row};
+use crate::units;
+use std::cmp::Ordering;
+use telereduce::shm::layout::flags::EXTENDED_SENDS;
+use telereduce::verbs;
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Col {
+    /// Process id.
+    Pid,
+    /// Rank from the launcher.
+    Rank,
+    /// Command line.
+    Command,
+    /// `live` or `dead`, of QPs their state.
+    State,
+    /// `device:port`.
+    Port,
+    /// Peer's IP address, GID or LID.
+    Peer,
+    /// QP number.
+    Qp,
+    /// QP type.
+    Type,
+    /// Peer's QP number.
+    Dest,
+    /// QPs alive.
+    Qps,
+    /// Rate of completed sends.
+    Send,
+    /// Rate of completed receives.
+    Recv,
+    /// WRs completed per second.
+    WrRate,
+    /// Send WRs outstanding.
+    Out,
+    /// Send bytes outstanding.
+    OutBytes,
+    /// Receives outstanding.
+    RecvOut,
+    /// Highest number of send WRs outstanding on one QP.
+    High,
+    /// Highest number of send bytes outstanding on one QP.
+    HighBytes,
+    /// Bytes of completed sends.
+    Sent,
+    /// Bytes that arrived.
+    Received,
+    /// WRs completed in error.
+    Errors,
+    /// Outstanding send WRs over the last refreshes.
+    OutSpark,
+    /// Bandwidth over the last refreshes.
+    RateSpark,
+}
+
+/// What a row sorts by.
+#[derive(Clone, Copy, Debug)]
+pub enum Key<'a> {
+    /// A number; what is not known yet sorts below zero.
+    Number(f64),
+    /// Text.
+    Text(&'a str),
+}
+
+impl Key<'_> {
+    /// Total order; texts come after numbers.
+    pub fn cmp(&self, o: &Key) -> Ordering {
+        match (self, o) {
+            (Key::Number(a), Key::Number(b)) => a.total_cmp(b),
+            (Key::Text(a), Key::Text(b)) => a.cmp(b),
+            (Key::Number(_), Key::Text(_)) => Ordering::Less,
+            (Key::Text(_), Key::Number(_)) => Ordering::Greater,
+        }
+    }
+}
+
+impl Col {
+    /// Heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Col::Pid => "PID",
+            Col::Rank => "RANK",
+            Col::Command => "COMMAND",
+            Col::State => "ST",
+            Col::Port => "PORT",
+            Col::Peer => "PEER",
+            Col::Qp => "QP",
+            Col::Type => "TYP",
+            Col::Dest => "DEST QP",
+            Col::Qps => "QPS",
+            Col::Send => "SEND",
+            Col::Recv => "RECV",
+            Col::WrRate => "WR/s",
+            Col::Out => "OUT",
+            Col::OutBytes => "OUT-B",
+            Col::RecvOut => "RQ",
+            Col::High => "HIGH",
+            Col::HighBytes => "HIGH-B",
+            Col::Sent => "SENT",
+            Col::Received => "RCVD",
+            Col::Errors => "ERR",
+            Col::OutSpark => "OUT over time",
+            Col::RateSpark => "SEND+RECV over time",
+        }
+    }
+
+    /// What it shows, for the help screen.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Col::Pid => "process id",
+            Col::Rank => "rank, if a launcher gave one",
+            Col::Command => "command line; [dead] = the process has ended without removing its segment",
+            Col::State => "live, dead, gone (destroyed), or the QP's state",
+            Col::Port => "device and port number",
+            Col::Peer => "far end: IP address, GID or LID",
+            Col::Qp => "QP number",
+            Col::Type => "QP type; * = its ibv_wr_* sends are not counted",
+            Col::Dest => "QP number at the far end",
+            Col::Qps => "QPs alive",
+            Col::Send => "completed sends, RDMA and atomics, bits per second",
+            Col::Recv => "completed receives, bits per second that arrived",
+            Col::WrRate => "WRs completed per second, sends and receives",
+            Col::Out => "send WRs outstanding: posted, not completed",
+            Col::OutBytes => "bytes of these",
+            Col::RecvOut => "receives outstanding",
+            Col::High => "most send WRs ever outstanding on one QP",
+            Col::HighBytes => "most send bytes ever outstanding on one QP",
+            Col::Sent => "bytes of completed sends, total",
+            Col::Received => "bytes that arrived, total",
+            Col::Errors => "WRs completed in error, flushes included, total",
+            Col::OutSpark => "OUT at the last refreshes",
+            Col::RateSpark => "SEND + RECV at the last refreshes",
+        }
+    }
+
+    /// Whether the list can be sorted by it.
+    pub fn sortable(self) -> bool {
+        !matches!(self, Col::OutSpark | Col::RateSpark)
+    }
+
+    /// Whether it is text, to the left; numbers stand to the right.
+    pub fn is_text(self) -> bool {
+        matches!(self, Col::Command | Col::State | Col::Port | Col::Peer | Col::Type) || !self.sortable()
+    }
+
+    /// What `row` sorts by in this column.
+    pub fn key<'a>(self, row: &Row<'a>) -> Key<'a> {
+        let l = row.line();
+        let rate = |pick: fn(&crate::frame::Rates) -> f64| row.rates().map_or(-1.0, |r| pick(&r));
+        Key::Number(match self {
+            Col::Command => return Key::Text(&row.process.command),
+            Col::Port => return Key::Text(row.port_name()),
+            Col::Peer => return Key::Text(row.peer_name()),
+            Col::Pid => f64::from(row.process.pid),
+            Col::Rank => row.process.rank.map_or(-1.0, |r| r as f64),
+            Col::State => match row.item {
+                Item::Qp(q) if row.alive() => f64::from(q.state),
+                _ => f64::from(u8::from(row.alive())) - 2.0,
+            },
+            Col::Qp => qp(row, |q| q.qp_num),
+            Col::Type => qp(row, |q| q.qp_type),
+            Col::Dest => qp(row, |q| q.dest_qp_num),
+            Col::Qps => f64::from(qps_live(row)),
+            Col::Send => rate(|r| r.send_bytes),
+            Col::Recv => rate(|r| r.recv_bytes),
+            Col::WrRate => rate(|r| r.wr),
+            Col::Out | Col::OutSpark => l.send.wr_outstanding as f64,
+            Col::OutBytes => l.send.bytes_outstanding as f64,
+            Col::RecvOut => l.recv.wr_outstanding as f64,
+            Col::High => l.send.wr_high_water as f64,
+            Col::HighBytes => l.send.bytes_high_water as f64,
+            Col::Sent => l.send.bytes_completed as f64,
+            Col::Received => l.recv.bytes_completed as f64,
+            Col::Errors => errors(row) as f64,
+            Col::RateSpark => rate(|r| r.send_bytes + r.recv_bytes),
+        })
+    }
+
+    /// The text of `row` in this column, `width` cells wide at most (only sparklines use it).
+    pub fn text(self, row: &Row, width: usize) -> String {
+        let l = row.line();
+        let p = row.process;
+        let bits = |pick: fn(&crate::frame::Rates) -> f64| match row.rates() {
+            Some(r) => units::bits_per_s(pick(&r)),
+            None => "-".into(),
+        };
+        match self {
+            Col::Pid => p.pid.to_string(),
+            Col::Rank => p.rank.map_or("-".into(), |r| r.to_string()),
+            Col::Command if p.alive => p.command.clone(),
+            Col::Command => format!("[dead] {}", p.command),
+            Col::State => state(row),
+            Col::Port => short_port(row.port_name(), width),
+            Col::Peer => row.peer_name().into(),
+            Col::Qp => qp_text(row, |q| q.qp_num.to_string()),
+            Col::Type => qp_text(row, |q| {
+                let star = if q.flags & EXTENDED_SENDS != 0 { "*" } else { "" };
+                verbs::qp_type_name(q.qp_type) + star
+            }),
+            Col::Dest => qp_text(row, |q| match q.dest_qp_num {
+                0 => "-".into(),
+                n => n.to_string(),
+            }),
+            Col::Qps => units::count(u64::from(qps_live(row))),
+            Col::Send => bits(|r| r.send_bytes),
+            Col::Recv => bits(|r| r.recv_bytes),
+            Col::WrRate => row.rates().map_or("-".into(), |r| units::per_s(r.wr)),
+            Col::Out => units::count(l.send.wr_outstanding),
+            Col::OutBytes => units::bytes(l.send.bytes_outstanding),
+            Col::RecvOut => units::count(l.recv.wr_outstanding),
+            Col::High => units::count(l.send.wr_high_water),
+            Col::HighBytes => units::bytes(l.send.bytes_high_water),
+            Col::Sent => units::bytes(l.send.bytes_completed),
+            Col::Received => units::bytes(l.recv.bytes_completed),
+            Col::Errors => units::count(errors(row)),
+            Col::OutSpark => p.history.get(row.position).map_or(String::new(), |h| sparkline(&h.outstanding, width)),
+            Col::RateSpark => p.history.get(row.position).map_or(String::new(), |h| sparkline(&h.bytes_per_s, width)),
+        }
+    }
+}
+
+/// WRs completed in error, both directions.
+pub fn errors(row: &Row) -> u64 {
+    let l = row.line();
+    l.send.wr_failed.saturating_add(l.recv.wr_failed)
+}
+
+fn qps_live(row: &Row) -> u32 {
+    match row.item {
+        Item::Port(p) => p.qps_live,
+        Item::Peer(p) => p.qps_live,
+        Item::Qp(q) => u32::from(q.live),
+    }
+}
+
+fn state(row: &Row) -> String {
+    match row.item {
+        _ if !row.process.alive => "dead".into(),
+        Item::Qp(q) if !q.live => "gone".into(),
+        Item::Qp(q) => verbs::qp_state_name(q.state),
+        _ => "live".into(),
+    }
+}
+
+fn qp(row: &Row, pick: fn(&telereduce::shm::model::QpView) -> u32) -> f64 {
+    match row.item {
+        Item::Qp(q) => f64::from(pick(q)),
+        _ => -1.0,
+    }
+}
+
+fn qp_text(row: &Row, text: impl Fn(&telereduce::shm::model::QpView) -> String) -> String {
+    match row.item {
+        Item::Qp(q) => text(q),
+        _ => "-".into(),
+    }
+}
+
+/// `device:port` in `width` cells: the device is cut, not the port.
+fn short_port(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width {
+        return name.into();
+    }
+    let (device, port) = name.rsplit_once(':').unwrap_or((name, ""));
+    let room = width.saturating_sub(port.chars().count() + 2);
+    let cut: String = device.chars().take(room).collect();
+    format!("{cut}…:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_device_keeps_its_port() {
+        assert_eq!(short_port("mlx5_0:1", 8), "mlx5_0:1");
+        assert_eq!(short_port("rocep65s0f1:1", 10), "rocep65…:1");
+        assert_eq!(short_port("rocep65s0f1:1", 1), "…:1");
+    }
+
+    #[test]
+    fn keys_have_a_total_order() {
+        let n = |v| Key::Number(v);
+        assert_eq!(n(f64::NAN).cmp(&n(f64::NAN)), Ordering::Equal);
+        assert_eq!(n(1.0).cmp(&Key::Text("a")), Ordering::Less);
+    }
+}

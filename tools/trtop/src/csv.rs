@@ -1,0 +1,156 @@
+//! CSV of a dump: one row per port, peer, QP and, if asked for, event. Columns are named as the JSON's fields; a field
+//! inside another is named `outer.inner`. Lists and maps stay JSON inside their cell. An empty cell is null, or a field
+//! that this kind of row does not have.
+
+use serde_json::Value;
+use telereduce::shm::snapshot::{SegmentJson, Snapshot};
+
+/// Fields of the segment that start every row, after `kind` and `time_ns`.
+const SEGMENT: [&str; 7] = ["pid", "uid", "host", "rank", "world_size", "alive", "command"];
+/// What the row is about.
+const IDENTITY: [&str; 18] = [
+    "device",
+    "port",
+    "qp_num",
+    "type",
+    "state",
+    "live",
+    "peer",
+    "dest_qp_num",
+    "gid",
+    "ip",
+    "lid",
+    "qps_live",
+    "srq",
+    "max_send_wr",
+    "max_recv_wr",
+    "extended_sends",
+    "created_ns",
+    "last_error",
+];
+const COUNTERS: [&str; 13] = [
+    "wr_posted",
+    "wr_completed",
+    "wr_failed",
+    "wr_dropped",
+    "wr_outstanding",
+    "bytes_posted",
+    "bytes_completed",
+    "bytes_failed",
+    "bytes_dropped",
+    "bytes_outstanding",
+    "wr_high_water",
+    "bytes_high_water",
+    "cqes",
+];
+const DETAILS: [&str; 3] = ["opcodes", "errors", "recv_errors"];
+const LATENCY: [&str; 8] =
+    ["samples", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns", "buckets"];
+/// Fields that only events have; `bytes_outstanding` and others they share.
+const EVENT: [&str; 4] = ["end_ns", "status", "bytes", "latency_ns"];
+
+/// Names of the columns after those of the segment.
+fn fields(events: bool) -> Vec<String> {
+    let own = |n: &[&str]| n.iter().map(|s| (*s).to_string()).collect::<Vec<_>>();
+    let inner = |outer: &str, n: &[&str]| n.iter().map(|s| format!("{outer}.{s}")).collect::<Vec<_>>();
+    let mut all = [
+        own(&IDENTITY),
+        own(&COUNTERS),
+        inner("recv", &COUNTERS),
+        own(&DETAILS),
+        inner("latency_post_to_poll", &LATENCY),
+    ]
+    .concat();
+    if events {
+        all.extend(own(&EVENT));
+    }
+    all
+}
+
+/// The first line.
+pub fn header(events: bool) -> String {
+    let mut names = vec!["kind".to_string(), "time_ns".to_string()];
+    names.extend(SEGMENT.iter().map(|s| (*s).to_string()));
+    names.extend(fields(events));
+    names.join(",") + "\n"
+}
+
+/// All other lines.
+pub fn rows(s: &Snapshot, events: bool) -> String {
+    let names = fields(events);
+    let mut out = String::new();
+    for g in &s.segments {
+        let segment = segment_cells(g);
+        let mut write = |kind: &str, row: serde_json::Result<Value>| {
+            let row = row.expect("numbers and text always make JSON");
+            out += &format!("{kind},{},{segment}", s.time_ns);
+            for n in &names {
+                out.push(',');
+                out += &cell(find(&row, n));
+            }
+            out.push('\n');
+        };
+        g.ports.iter().for_each(|p| write("port", serde_json::to_value(p)));
+        g.peers.iter().for_each(|p| write("peer", serde_json::to_value(p)));
+        g.qps.iter().for_each(|q| write("qp", serde_json::to_value(q)));
+        if events {
+            g.events.iter().for_each(|e| write("event", serde_json::to_value(e)));
+        }
+    }
+    out
+}
+
+fn segment_cells(g: &SegmentJson) -> String {
+    let number = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
+    [
+        g.pid.to_string(),
+        g.uid.to_string(),
+        quoted(&g.host),
+        number(g.rank),
+        number(g.world_size),
+        g.alive.to_string(),
+        quoted(&g.command),
+    ]
+    .join(",")
+}
+
+fn find<'a>(row: &'a Value, name: &str) -> Option<&'a Value> {
+    name.split('.').try_fold(row, |v, part| v.get(part))
+}
+
+fn cell(v: Option<&Value>) -> String {
+    match v {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(s)) => quoted(s),
+        Some(Value::Object(o)) if o.is_empty() => String::new(),
+        Some(Value::Array(a)) if a.is_empty() => String::new(),
+        Some(v @ (Value::Object(_) | Value::Array(_))) => quoted(&v.to_string()),
+        Some(v) => v.to_string(),
+    }
+}
+
+/// Quoted where RFC 4180 asks for it.
+fn quoted(s: &str) -> String {
+    if s.contains([',', '"', '\n', '\r']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_with_commas_or_quotes_are_quoted() {
+        assert_eq!(quoted("a b"), "a b");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(cell(Some(&serde_json::json!({"A": 1}))), "\"{\"\"A\"\":1}\"");
+        assert_eq!(cell(Some(&serde_json::json!([]))), "");
+    }
+
+    #[test]
+    fn no_column_comes_twice() {
+        let names: Vec<String> = header(true).trim().split(',').map(String::from).collect();
+        for (i, n) in names.iter().enumerate() {
+            assert!(!names[..i].contains(n), "{n}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! trtop: what people look at, the last step of the data's way.
+//!
+//! ```text
+//! segments -> sampler (copies, differences) -> Frame -> ui (draws it)      trtop
+//!          -> snapshot (the documented JSON) -> export                     trtop dump
+//!          -> inspect (state of each file)   -> ls, clean                  trtop ls, trtop clean
+//! ```
+//!
+//! Sampling and drawing are apart: a view draws a [`frame::Frame`] and reads nothing else, and a frame is built from
+//! copies, so nothing that a program or a damaged file does can stop a draw half way.
+
+#![deny(unsafe_code)]
+
+pub mod app;
+pub mod clean;
+pub mod cli;
+pub mod columns;
+pub mod csv;
+pub mod error;
+pub mod export;
+pub mod frame;
+pub mod help;
+pub mod history;
+pub mod inspect;
+pub mod keys;
+pub mod live;
+pub mod ls;
+pub mod rows;
+pub mod run;
+pub mod sampler;
+pub mod text_table;
+pub mod ui;
+pub mod units;

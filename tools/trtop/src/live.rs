@@ -1,0 +1,103 @@
+//! The live view: refresh, draw, obey keys, until it is told to stop.
+
+use crate::app::App;
+use crate::cli::LiveArgs;
+use crate::error::{Failure, Outcome};
+use crate::frame::Frame;
+use crate::sampler::Sampler;
+use crate::ui::{self, theme::Theme};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The second refresh comes soon, so that there are rates to see.
+const SECOND_REFRESH: Duration = Duration::from_millis(200);
+/// A signal is noticed after at most this.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Runs the live view.
+///
+/// # Errors
+/// Standard output is no terminal, or the terminal failed.
+pub fn run(o: &LiveArgs) -> Outcome {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(Failure::new("the live view needs a terminal; to write counters elsewhere use: trtop dump"));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT] {
+        // Without the handler the signal ends us at once, which is right too, but leaves the terminal as it is.
+        let _ = signal_hook::flag::register(signal, stop.clone());
+    }
+    allow_many_files();
+    let mut sampler = Sampler::new(&crate::inspect::directory(), &o.pid);
+    let mut app = App::new(Duration::from_secs_f64(o.every), Theme::from_environment());
+    // Also sets a panic hook that restores the terminal.
+    let mut terminal = ratatui::try_init().map_err(|e| Failure::new(format!("cannot use the terminal: {e}")))?;
+    let result = watch(&mut terminal, &mut sampler, &mut app, &stop);
+    let restored = ratatui::try_restore();
+    result.and(restored).map_err(|e| Failure::new(format!("the terminal failed: {e}")))
+}
+
+fn watch(terminal: &mut DefaultTerminal, sampler: &mut Sampler, app: &mut App, stop: &AtomicBool) -> io::Result<()> {
+    let mut frame = sampler.sample(Frame::default(), None);
+    let mut next = Instant::now() + app.every.min(SECOND_REFRESH);
+    let mut shown = None;
+    loop {
+        draw(terminal, app, &frame)?;
+        // Only drawing tells which row is selected; its details come at once, not with the next refresh.
+        if shown != app.wanted() {
+            shown = app.wanted();
+            frame = sampler.detail(frame, shown);
+            draw(terminal, app, &frame)?;
+        }
+        let every = app.every;
+        // Wait for keys or for the next refresh, whichever comes first.
+        loop {
+            if app.quit || stop.load(Relaxed) {
+                return Ok(());
+            }
+            let left = if app.paused { PATIENCE } else { next.saturating_duration_since(Instant::now()).min(PATIENCE) };
+            if obey(app, left)? || (!app.paused && Instant::now() >= next) {
+                break;
+            }
+        }
+        let now = Instant::now();
+        if app.every != every {
+            next = next.min(now + app.every);
+        }
+        if !app.quit && !app.paused && now >= next {
+            frame = sampler.sample(frame, app.wanted());
+            next = (next + app.every).max(now);
+        }
+    }
+}
+
+fn draw(terminal: &mut DefaultTerminal, app: &mut App, frame: &Frame) -> io::Result<()> {
+    terminal.draw(|f| ui::draw(f.area(), f.buffer_mut(), app, frame))?;
+    Ok(())
+}
+
+/// Waits up to `patience` for events and obeys all that are there. Whether there were any.
+fn obey(app: &mut App, patience: Duration) -> io::Result<bool> {
+    if !event::poll(patience)? {
+        return Ok(false);
+    }
+    while event::poll(Duration::ZERO)? {
+        match event::read()? {
+            Event::Key(k) if k.kind != KeyEventKind::Release => app.key(k),
+            _ => {}
+        }
+    }
+    Ok(true)
+}
+
+/// One open file per segment: as many as the system allows.
+fn allow_many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,255 @@
+//! Rows of a list: which ones there are, which pass the filter, in what order.
+
+use crate::columns::{Col, Key};
+use crate::frame::{Frame, Process, Rates, RowId};
+use std::cmp::Ordering;
+use telereduce::shm::model::{Line, PeerView, PortView, QpView};
+use telereduce::shm::snapshot::Object;
+
+/// The three lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// Ports.
+    Ports = 0,
+    /// Queue pairs.
+    Qps = 1,
+    /// Peers.
+    Peers = 2,
+}
+
+impl View {
+    /// All, in the order of Tab.
+    pub const ALL: [View; 3] = [View::Ports, View::Qps, View::Peers];
+}
+
+/// What a row is about.
+#[derive(Clone, Copy)]
+pub enum Item<'a> {
+    /// A port.
+    Port(&'a PortView),
+    /// A peer.
+    Peer(&'a PeerView),
+    /// A QP.
+    Qp(&'a QpView),
+}
+
+/// One row.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    /// Its process.
+    pub process: &'a Process,
+    /// Where it stands in the process's list.
+    pub position: usize,
+    /// What it is.
+    pub item: Item<'a>,
+}
+
+impl<'a> Row<'a> {
+    /// The row at `at` = (process, position) of a view.
+    pub fn at(frame: &'a Frame, view: View, (process, position): (u32, u32)) -> Option<Row<'a>> {
+        let process = frame.processes.get(process as usize)?;
+        let position = position as usize;
+        let item = match view {
+            View::Ports => Item::Port(process.now.ports.get(position)?),
+            View::Qps => Item::Qp(process.now.qps.get(position)?),
+            View::Peers => Item::Peer(process.now.peers.get(position)?),
+        };
+        Some(Row { process, position, item })
+    }
+
+    /// The row with identity `id`.
+    pub fn find(frame: &'a Frame, id: RowId) -> Option<Row<'a>> {
+        let process = frame.process(id.process)?;
+        let (position, item) = match id.object {
+            Object::Port(i) => (i as usize, Item::Port(process.now.ports.get(i as usize)?)),
+            Object::Peer(i) => (i as usize, Item::Peer(process.now.peers.get(i as usize)?)),
+            Object::Qp(i) => {
+                let at = process.now.qps.binary_search_by_key(&i, |q| q.index).ok()?;
+                (at, Item::Qp(&process.now.qps[at]))
+            }
+        };
+        Some(Row { process, position, item })
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> RowId {
+        let object = match self.item {
+            Item::Port(_) => Object::Port(self.position as u32),
+            Item::Peer(_) => Object::Peer(self.position as u32),
+            Item::Qp(q) => Object::Qp(q.index),
+        };
+        RowId { process: self.process.id, object }
+    }
+
+    /// Its counters.
+    pub fn line(&self) -> &'a Line {
+        match self.item {
+            Item::Port(p) => &p.line,
+            Item::Peer(p) => &p.line,
+            Item::Qp(q) => &q.line,
+        }
+    }
+
+    /// Its rates, from the second refresh on.
+    pub fn rates(&self) -> Option<Rates> {
+        match self.item {
+            Item::Port(_) => self.process.port_rates(self.position),
+            Item::Peer(_) => self.process.peer_rates(self.position),
+            Item::Qp(_) => self.process.qp_rates(self.position),
+        }
+    }
+
+    /// `device:port`.
+    pub fn port_name(&self) -> &'a str {
+        match self.item {
+            Item::Port(_) => self.process.port_name(self.position as u32),
+            Item::Peer(p) => self.process.port_name(p.port),
+            Item::Qp(q) => self.process.port_name(q.port),
+        }
+    }
+
+    /// The peer's name, `-` for ports.
+    pub fn peer_name(&self) -> &'a str {
+        match self.item {
+            Item::Port(_) => "-",
+            Item::Peer(_) => self.process.peer_name(self.position as u32),
+            Item::Qp(q) => self.process.peer_name(q.peer),
+        }
+    }
+
+    /// Whether the object still exists.
+    pub fn alive(&self) -> bool {
+        self.process.alive
+            && match self.item {
+                Item::Qp(q) => q.live,
+                _ => true,
+            }
+    }
+}
+
+/// A substring that rows must have in device, peer, QP number, command, pid or rank. Case does not matter.
+pub struct Filter(String);
+
+impl Filter {
+    /// Of what the user typed.
+    pub fn new(text: &str) -> Filter {
+        Filter(text.trim().to_lowercase())
+    }
+
+    fn has(&self, text: &str) -> bool {
+        if text.is_ascii() && self.0.is_ascii() {
+            let (t, f) = (text.as_bytes(), self.0.as_bytes());
+            return t.windows(f.len()).any(|w| w.eq_ignore_ascii_case(f));
+        }
+        text.to_lowercase().contains(&self.0)
+    }
+
+    fn process_has(&self, p: &Process) -> bool {
+        self.has(&p.command)
+            || self.has(&p.pid.to_string())
+            || p.rank.is_some_and(|r| self.has(&r.to_string()) || self.has(&format!("rank {r}")))
+    }
+
+    fn row_has(&self, r: &Row) -> bool {
+        self.has(r.port_name())
+            || match r.item {
+                Item::Port(_) => false,
+                Item::Peer(_) => self.has(r.peer_name()),
+                Item::Qp(q) => self.has(r.peer_name()) || self.has(&q.qp_num.to_string()),
+            }
+    }
+}
+
+/// How a list is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sort {
+    /// By what.
+    pub by: Col,
+    /// Largest first.
+    pub descending: bool,
+}
+
+/// All rows of a view that pass the filter, not yet in order; [`Rows::window`] sorts as much as is seen.
+pub struct Rows<'a> {
+    frame: &'a Frame,
+    view: View,
+    sort: Sort,
+    keyed: Vec<(Key<'a>, (u32, u32))>,
+}
+
+impl<'a> Rows<'a> {
+    /// Collects them.
+    pub fn new(frame: &'a Frame, view: View, filter: &str, sort: Sort) -> Rows<'a> {
+        let filter = Filter::new(filter);
+        let mut keyed = Vec::new();
+        for (pi, p) in frame.processes.iter().enumerate() {
+            let n = match view {
+                View::Ports => p.now.ports.len(),
+                View::Qps => p.now.qps.len(),
+                View::Peers => p.now.peers.len(),
+            };
+            let all = filter.0.is_empty() || filter.process_has(p);
+            keyed.reserve(n);
+            for i in 0..n {
+                let at = (pi as u32, i as u32);
+                let Some(row) = Row::at(frame, view, at) else { continue };
+                if all || filter.row_has(&row) {
+                    keyed.push((sort.by.key(&row), at));
+                }
+            }
+        }
+        Rows { frame, view, sort, keyed }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.keyed.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keyed.is_empty()
+    }
+
+    /// How many rows stand before the one with identity `id`; `None` if it is not among them.
+    pub fn rank(&self, id: RowId) -> Option<usize> {
+        let row = Row::find(self.frame, id)?;
+        let process = self.frame.processes.iter().position(|p| p.id == id.process)?;
+        let at = (process as u32, row.position as u32);
+        let own = (self.sort.by.key(&row), at);
+        let mut present = false;
+        let mut before = 0;
+        for k in &self.keyed {
+            present |= k.1 == at;
+            before += usize::from(order(self.sort.descending, k, &own) == Ordering::Less);
+        }
+        present.then_some(before)
+    }
+
+    /// The rows from place `start` up to `end` of the sorted list. Sorts those alone.
+    pub fn window(&mut self, start: usize, end: usize) -> Vec<Row<'a>> {
+        let end = end.min(self.keyed.len());
+        let start = start.min(end);
+        if start == end {
+            return Vec::new();
+        }
+        let d = self.sort.descending;
+        let by = |a: &(Key, (u32, u32)), b: &(Key, (u32, u32))| order(d, a, b);
+        if end < self.keyed.len() {
+            self.keyed.select_nth_unstable_by(end - 1, by);
+        }
+        if start > 0 {
+            self.keyed[..end].select_nth_unstable_by(start, by);
+        }
+        let part = &mut self.keyed[start..end];
+        part.sort_unstable_by(by);
+        part.iter().filter_map(|(_, at)| Row::at(self.frame, self.view, *at)).collect()
+    }
+}
+
+/// By key; equal ones stay in the order of processes and records, whatever the direction.
+fn order(descending: bool, a: &(Key, (u32, u32)), b: &(Key, (u32, u32))) -> Ordering {
+    let o = a.0.cmp(&b.0);
+    let o = if descending { o.reverse() } else { o };
+    o.then(a.1.cmp(&b.1))
+}

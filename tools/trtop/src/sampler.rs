@@ -1,0 +1,186 @@
+//! Copies all segments and makes a [`Frame`] of them.
+
+use crate::frame::{Broken, Detail, Frame, Process, RowId, port_text};
+use crate::history::History;
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use telereduce::shm::discover::{self, Found};
+use telereduce::shm::model::{Model, PeerView};
+use telereduce::shm::reader::{ReadError, Reader};
+use telereduce::shm::snapshot::{Missed, details};
+
+/// Details are copied at most this often.
+const DETAILS_EVERY: Duration = Duration::from_secs(1);
+/// A segment that its process has not finished creating is not worth a word before.
+const CREATION: Duration = Duration::from_secs(2);
+
+/// Reads segments, refresh by refresh.
+pub struct Sampler {
+    dir: PathBuf,
+    pids: Vec<u32>,
+    host: String,
+    user: u32,
+    next_id: u64,
+    sources: HashMap<PathBuf, Source>,
+    detail_copied: Option<(RowId, Instant)>,
+}
+
+/// An open segment.
+struct Source {
+    id: u64,
+    /// Device and inode: a file of the same name may be another.
+    file: (u64, u64),
+    reader: Reader,
+    copied: Instant,
+}
+
+impl Sampler {
+    /// Looks at segments in `dir`, those of processes `pids` only unless that is empty.
+    pub fn new(dir: &Path, pids: &[u32]) -> Sampler {
+        Sampler {
+            dir: dir.into(),
+            pids: pids.into(),
+            host: host(),
+            user: rustix::process::geteuid().as_raw(),
+            next_id: 1,
+            sources: HashMap::new(),
+            detail_copied: None,
+        }
+    }
+
+    /// The next refresh. `last` is the one before, empty at first; `want` is the row whose details are shown.
+    pub fn sample(&mut self, mut last: Frame, want: Option<RowId>) -> Frame {
+        let mut frame = Frame {
+            realtime_ns: telereduce::clock::realtime_ns(),
+            host: self.host.clone(),
+            dir: self.dir.clone(),
+            detail: last.detail.take(),
+            ..Frame::default()
+        };
+        let found = match discover::list(&self.dir) {
+            Ok(found) => found,
+            Err(e) => {
+                frame.problem = Some(format!("cannot read {}: {e}", self.dir.display()));
+                Vec::new()
+            }
+        };
+        let mut known: HashMap<u64, Process> = last.processes.drain(..).map(|p| (p.id, p)).collect();
+        let mut sources = HashMap::with_capacity(self.sources.len());
+        for f in &found {
+            if !self.pids.is_empty() && !self.pids.contains(&f.pid) {
+                continue;
+            }
+            match self.refresh(f, &mut known) {
+                Ok((source, process)) => {
+                    frame.processes.push(process);
+                    sources.insert(f.path.clone(), source);
+                }
+                Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied && f.uid != self.user => {
+                    frame.denied += 1;
+                }
+                Err(ReadError::Unfinished) if age(&f.path) < CREATION => {}
+                Err(e) => frame.broken.push(Broken { path: f.path.clone(), why: e.to_string() }),
+            }
+        }
+        self.sources = sources;
+        self.detail(frame, want)
+    }
+
+    /// Copies one segment anew, opening it if need be.
+    fn refresh(&mut self, f: &Found, known: &mut HashMap<u64, Process>) -> Result<(Source, Process), ReadError> {
+        let meta = std::fs::symlink_metadata(&f.path)?;
+        let file = (meta.dev(), meta.ino());
+        match self.sources.remove(&f.path).filter(|s| s.file == file) {
+            Some(mut s) => {
+                s.reader.refresh()?;
+                let mut p = known.remove(&s.id).unwrap_or_default();
+                let now = Instant::now();
+                p.interval_s = (now - s.copied).as_secs_f64();
+                s.copied = now;
+                update(&mut p, &s.reader);
+                Ok((s, p))
+            }
+            None => {
+                let opened = discover::open(&f.path)?;
+                let meta = opened.metadata()?;
+                let reader = Reader::from_file(opened)?;
+                let id = self.next_id;
+                self.next_id += 1;
+                let mut p = Process { id, ..Process::default() };
+                update(&mut p, &reader);
+                Ok((Source { id, file: (meta.dev(), meta.ino()), reader, copied: Instant::now() }, p))
+            }
+        }
+    }
+
+    /// `frame` with the details of row `want`.
+    pub fn detail(&mut self, mut frame: Frame, want: Option<RowId>) -> Frame {
+        self.fill_detail(&mut frame, want);
+        frame
+    }
+
+    fn fill_detail(&mut self, frame: &mut Frame, want: Option<RowId>) {
+        let Some(row) = want else {
+            frame.detail = None;
+            self.detail_copied = None;
+            return;
+        };
+        let fresh =
+            self.detail_copied.is_some_and(|(shown, at)| shown.process == row.process && at.elapsed() < DETAILS_EVERY);
+        if fresh && frame.detail.as_ref().is_some_and(|d| d.row == row) {
+            return;
+        }
+        frame.detail = None;
+        let Some(p) = frame.process(row.process) else { return };
+        let Some(s) = self.sources.values_mut().find(|s| s.id == row.process) else { return };
+        if !fresh && s.reader.refresh_details().is_err() {
+            return;
+        }
+        let (details, last_error) = details(&s.reader, &p.now, row.object);
+        frame.detail = Some(Detail { row, details, last_error });
+        if !fresh {
+            self.detail_copied = Some((row, Instant::now()));
+        }
+    }
+}
+
+/// Takes the reader's copy into `p`.
+fn update(p: &mut Process, r: &Reader) {
+    let h = r.header();
+    p.alive = r.is_alive();
+    p.pid = h.pid.load(Relaxed);
+    let rank = h.rank.load(Relaxed);
+    p.rank = (rank != u64::MAX).then_some(rank);
+    p.host = h.host.get();
+    p.command = h.command.get();
+    p.latency_every = h.latency_every.load(Relaxed);
+    p.missed = Missed {
+        objects_untracked: h.objects_untracked.load(Relaxed),
+        completions_unmatched: h.completions_unmatched.load(Relaxed),
+        panics: h.panics.load(Relaxed),
+        events_overwritten: 0,
+    };
+    p.before = std::mem::replace(&mut p.now, Model::new(r));
+    p.port_names = p.now.ports.iter().map(port_text).collect();
+    p.peer_names = p.now.peers.iter().map(PeerView::name).collect();
+    p.history.resize_with(p.now.ports.len(), History::default);
+    for i in 0..p.history.len() {
+        let rates = p.port_rates(i).map(|r| r.send_bytes + r.recv_bytes);
+        p.history[i].push(p.now.ports[i].line.send.wr_outstanding, rates);
+    }
+}
+
+/// Time since the file was last changed; no time if that cannot be known.
+fn age(path: &Path) -> Duration {
+    let changed = std::fs::symlink_metadata(path).and_then(|m| m.modified());
+    changed.ok().and_then(|t| SystemTime::now().duration_since(t).ok()).unwrap_or_default()
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,112 @@
+//! The pane below the list: all counters of the selected row, by opcode, errors by status, latency.
+
+use super::{put, take_top};
+use crate::app::App;
+use crate::frame::{Detail, Frame};
+use crate::rows::{Item, Row};
+use crate::units::{bytes, exact, latency, time_of_day};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Widget, Wrap};
+use telereduce::shm::model::Counters;
+
+/// Lines of the pane.
+pub fn height(rest: Rect) -> u16 {
+    (rest.height / 2).min(12)
+}
+
+/// Draws the pane.
+pub fn draw(area: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
+    let t = app.theme;
+    let mut rest = area;
+    let top = take_top(&mut rest, 1);
+    buf.set_style(top, t.selected());
+    let Some(row) = app.wanted().and_then(|id| Row::find(frame, id)) else {
+        put(buf, top, top.x, " no row is selected", t.selected());
+        return;
+    };
+    put(buf, top, top.x, &title(&row), t.selected());
+    let mut lines = vec![counters("send", &row.line().send), counters("recv", &row.line().recv)];
+    match frame.detail.as_ref().filter(|d| d.row == row.id()) {
+        Some(d) => lines.extend(details(&row, d)),
+        None => lines.push(("", "opcodes, errors and latency come with the next refresh".into())),
+    }
+    let text: Vec<Line> = (lines.into_iter())
+        .map(|(label, text)| Line::from(vec![Span::styled(format!(" {label:<8}"), t.key()), Span::raw(text)]))
+        .collect();
+    Paragraph::new(text).wrap(Wrap { trim: false }).render(rest, buf);
+}
+
+fn title(row: &Row) -> String {
+    let p = row.process;
+    let rank = p.rank.map_or(String::new(), |r| format!(" rank {r}"));
+    let what = match row.item {
+        Item::Port(_) => row.port_name().to_string(),
+        Item::Peer(_) => format!("{} -> {}", row.port_name(), row.peer_name()),
+        Item::Qp(q) => {
+            format!("QP {} on {} -> {} QP {}", q.qp_num, row.port_name(), row.peer_name(), q.dest_qp_num)
+        }
+    };
+    let dead = if p.alive { "" } else { " (dead)" };
+    format!(" {what}  pid {}{dead}{rank} on {}  {}", p.pid, p.host, p.command)
+}
+
+fn counters(label: &'static str, c: &Counters) -> (&'static str, String) {
+    let pair = |name: &str, wr: u64, b: u64| format!("{name} {} WR {}", exact(wr), bytes(b));
+    let mut parts =
+        vec![pair("posted", c.wr_posted, c.bytes_posted), pair("completed", c.wr_completed, c.bytes_completed)];
+    if c.wr_failed > 0 {
+        parts.push(pair("failed", c.wr_failed, c.bytes_failed));
+    }
+    if c.wr_dropped > 0 {
+        parts.push(pair("dropped", c.wr_dropped, c.bytes_dropped));
+    }
+    parts.push(pair("outstanding", c.wr_outstanding, c.bytes_outstanding));
+    parts.push(pair("most", c.wr_high_water, c.bytes_high_water));
+    (label, parts.join(", "))
+}
+
+fn details(row: &Row, d: &Detail) -> Vec<(&'static str, String)> {
+    let list = |parts: Vec<String>| if parts.is_empty() { "none".to_string() } else { parts.join(", ") };
+    let opcodes = d.details.opcodes.iter().map(|(name, p)| format!("{name} {} WR {}", exact(p.wr), bytes(p.bytes)));
+    let by_status = |e: &std::collections::BTreeMap<String, u64>, side: &str| -> Vec<String> {
+        e.iter().map(|(name, n)| format!("{name} {}{side}", exact(*n))).collect()
+    };
+    let mut errors = by_status(&d.details.errors, "");
+    errors.extend(by_status(&d.details.recv_errors, " (recv)"));
+    let mut lines = vec![("opcodes", list(opcodes.collect())), ("errors", list(errors))];
+    if let Some(e) = &d.last_error {
+        let what = format!(
+            "{} vendor {:#x} wr_id {:#x} at {} UTC",
+            e.status,
+            e.vendor_err,
+            e.wr_id,
+            time_of_day(e.time_ns)
+        );
+        lines.push(("last", what));
+    }
+    lines.push(("latency", latency_text(row.process.latency_every, d)));
+    lines
+}
+
+fn latency_text(every: u32, d: &Detail) -> String {
+    let l = &d.details.latency_post_to_poll;
+    if every == 0 {
+        return "not measured (TELEREDUCE_LATENCY=0)".into();
+    }
+    let part = |name: &str, v: Option<u64>| v.map(|ns| format!("{name} {}", latency(ns)));
+    let values: Vec<String> = [
+        part("mean", l.mean_ns),
+        part("p50", l.p50_ns),
+        part("p90", l.p90_ns),
+        part("p99", l.p99_ns),
+        part("p99.9", l.p999_ns),
+        part("max", l.max_ns),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
+    format!("post-to-poll, 1 in {every}, {} samples{values}", exact(l.samples))
+}

@@ -1,0 +1,115 @@
+//! Segments for tests: written with the library's own writer, in a directory of the test's own.
+
+#![allow(dead_code)] // Each test uses a part of it.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use telereduce::shm::layout::{
+    CqRecord, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord,
+};
+use telereduce::shm::segment::{Identity, Segment, bump};
+
+/// A segment that this process writes.
+pub struct Made {
+    pub segment: Segment,
+    pub ports: &'static [PortRecord],
+    pub peers: &'static [PeerRecord],
+    pub qps: &'static [QpRecord],
+    pub details: &'static [QpDetail],
+    pub rings: &'static [RingRecord],
+}
+
+/// Who the process is said to be.
+pub fn who(pid: u32, command: &str, rank: Option<u64>) -> Identity {
+    Identity {
+        pid,
+        uid: rustix::process::geteuid().as_raw(),
+        start_time_ticks: 1,
+        created_ns: telereduce::clock::realtime_ns(),
+        host: "node7".into(),
+        command: command.into(),
+        rank,
+        world_size: rank.map(|_| 8),
+    }
+}
+
+/// A live segment with two ports, three peers and `qps` QPs in RTS, which all counters are still zero of.
+pub fn segment(dir: &Path, who: &Identity, qps: usize) -> Made {
+    let segment = Segment::create(dir, who, 64, 16).unwrap();
+    let ports = segment.add_region::<PortRecord>(Kind::Port, 4).unwrap();
+    let peers = segment.add_region::<PeerRecord>(Kind::Peer, 16).unwrap();
+    let cqs = segment.add_region::<CqRecord>(Kind::Cq, 4).unwrap();
+    segment.add_region::<SrqRecord>(Kind::Srq, 2).unwrap();
+    let records = segment.add_region::<QpRecord>(Kind::Qp, qps).unwrap();
+    let details = segment.add_region::<QpDetail>(Kind::QpDetail, qps).unwrap();
+    let rings = segment.add_region::<RingRecord>(Kind::Ring, 1).unwrap();
+    for (i, p) in ports[..2].iter().enumerate() {
+        p.device.set("mlx5_0");
+        p.port_num.store(i as u32 + 1, Relaxed);
+        p.used.store(1, Relaxed);
+    }
+    for (i, p) in peers[..3].iter().enumerate() {
+        let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, i as u8 + 1];
+        for (word, half) in p.gid.iter().zip([&gid[..8], &gid[8..]]) {
+            word.store(u64::from_ne_bytes(half.try_into().unwrap()), Relaxed);
+        }
+        p.is_global.store(1, Relaxed);
+        p.port.store(i as u32 % 2, Relaxed);
+        p.used.store(1, Relaxed);
+    }
+    cqs[0].life.store(Life::Live as u32, Relaxed);
+    for (i, q) in records.iter().enumerate() {
+        q.qp_num.store(1000 + i as u32, Relaxed);
+        q.dest_qp_num.store(2000 + i as u32, Relaxed);
+        q.port.store(i as u32 % 2, Relaxed);
+        q.peer.store(i as u32 % 3, Relaxed);
+        q.qp_type.store(2, Relaxed);
+        q.qp_state.store(3, Relaxed);
+        q.srq.store(NONE, Relaxed);
+        q.created_ns.store(who.created_ns, Relaxed);
+        q.life.store(Life::Live as u32, Relaxed);
+    }
+    segment.publish();
+    Made { segment, ports, peers, qps: records, details, rings }
+}
+
+impl Made {
+    /// QP `i` posts `wr` WRITEs of `bytes` each and completes `done` of what is outstanding, each timed at `ns`.
+    pub fn traffic(&self, i: usize, wr: u64, bytes: u64, done: u64, ns: u64) {
+        let (q, d) = (&self.qps[i], &self.details[i]);
+        add(&q.send_post.wr_posted, wr);
+        add(&q.send_post.bytes_posted, wr * bytes);
+        add(&d.opcodes[0].wr, wr);
+        add(&d.opcodes[0].bytes, wr * bytes);
+        add(&q.send_done.wr_completed, done);
+        add(&q.send_done.bytes_completed, done * bytes);
+        add(&q.send_done.capacity_completed, done * bytes);
+        add(&q.send_done.cqes, done);
+        q.send_done.wr_high_water.fetch_max(wr, Relaxed);
+        q.send_done.bytes_high_water.fetch_max(wr * bytes, Relaxed);
+        if done > 0 {
+            telereduce::telemetry::histogram::record(&d.latency, ns);
+        }
+    }
+
+    /// One send of QP `i` fails with `status`.
+    pub fn failure(&self, i: usize, status: u32, bytes: u64) {
+        let (q, d) = (&self.qps[i], &self.details[i]);
+        add(&q.send_done.wr_failed, 1);
+        add(&q.send_done.bytes_failed, bytes);
+        add(&d.send_errors.by_status[status as usize], 1);
+        d.send_errors.last.store(u64::from(status) << 32 | 0x81, Relaxed);
+        d.send_errors.last_wr_id.store(0xabc, Relaxed);
+        d.send_errors.last_ns.store(telereduce::clock::realtime_ns(), Relaxed);
+    }
+
+    /// The process ends without removing its segment: the kernel drops its lock.
+    pub fn die(&self) {
+        rustix::fs::flock(self.segment.file(), rustix::fs::FlockOperation::Unlock).unwrap();
+    }
+}
+
+fn add(to: &AtomicU64, by: u64) {
+    bump(to, by);
+}
