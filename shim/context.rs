@@ -4,22 +4,14 @@ use crate::{data_path, log, state};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{
-    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr,
-    ibv_srq, ibv_srq_init_attr_ex, ibv_wc, verbs_context,
+    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_qp, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr_ex,
+    verbs_context,
 };
 use std::ffi::CStr;
 use telereduce::table::PtrMap;
 use telereduce::telemetry::registry::Device;
+use telereduce::verbs::{DataPath, PostSend, PostSrqRecv};
 
-type CInt = core::ffi::c_int;
-/// `ibv_context_ops.post_send`.
-pub type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> CInt;
-/// `ibv_context_ops.post_recv`.
-pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> CInt;
-/// `ibv_context_ops.post_srq_recv`.
-pub type PostSrqRecv = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> CInt;
-/// `ibv_context_ops.poll_cq`.
-pub type PollCq = unsafe extern "C" fn(*mut ibv_cq, CInt, *mut ibv_wc) -> CInt;
 /// `verbs_context.create_qp_ex`.
 pub type CreateQpEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
 /// `verbs_context.create_cq_ex`.
@@ -30,14 +22,8 @@ pub type CreateSrqEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_
 /// The real operations of a context.
 #[derive(Clone, Copy)]
 pub struct Ops {
-    /// Real post_send.
-    pub post_send: PostSend,
-    /// Real post_recv.
-    pub post_recv: PostRecv,
-    /// Real post_srq_recv, if the provider has SRQs.
-    pub post_srq_recv: Option<PostSrqRecv>,
-    /// Real poll_cq.
-    pub poll_cq: PollCq,
+    /// Posts and polls.
+    pub data: DataPath,
     /// Real slots of the extended context.
     pub create_qp_ex: Option<CreateQpEx>,
     /// As above.
@@ -90,10 +76,7 @@ pub unsafe fn attach(ctx: *mut ibv_context) {
     // SAFETY: `extended` and its slots are checked against the size that the context states.
     let ops = unsafe {
         Ops {
-            post_send,
-            post_recv,
-            post_srq_recv: c.ops.post_srq_recv,
-            poll_cq,
+            data: DataPath { post_send, post_recv, post_srq_recv: c.ops.post_srq_recv, poll_cq },
             create_qp_ex: extended
                 .filter(|v| has(*v, offset_of!(verbs_context, create_qp_ex)))
                 .and_then(|v| (*v).create_qp_ex),
@@ -114,7 +97,7 @@ pub unsafe fn attach(ctx: *mut ibv_context) {
     c.ops.post_send = Some(data_path::post_send);
     c.ops.post_recv = Some(data_path::post_recv);
     c.ops.poll_cq = Some(data_path::poll_cq);
-    if ops.post_srq_recv.is_some() {
+    if ops.data.post_srq_recv.is_some() {
         c.ops.post_srq_recv = Some(data_path::post_srq_recv);
     }
     if let Some(v) = extended {
@@ -151,10 +134,12 @@ pub unsafe fn detach(ctx: *mut ibv_context) -> Option<&'static Context> {
 pub unsafe fn reattach(ctx: *mut ibv_context, context: &'static Context) {
     CONTEXTS.insert(ctx as usize, context);
     let hooks = Ops {
-        post_send: data_path::post_send,
-        post_recv: data_path::post_recv,
-        post_srq_recv: context.ops.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
-        poll_cq: data_path::poll_cq,
+        data: DataPath {
+            post_send: data_path::post_send,
+            post_recv: data_path::post_recv,
+            post_srq_recv: context.ops.data.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
+            poll_cq: data_path::poll_cq,
+        },
         create_qp_ex: context.ops.create_qp_ex.map(|_| crate::control_path::create_qp_ex as CreateQpEx),
         create_cq_ex: context.ops.create_cq_ex.map(|_| crate::control_path::create_cq_ex as CreateCqEx),
         create_srq_ex: context.ops.create_srq_ex.map(|_| crate::control_path::create_srq_ex as CreateSrqEx),
@@ -166,10 +151,10 @@ pub unsafe fn reattach(ctx: *mut ibv_context, context: &'static Context) {
 unsafe fn put(ctx: *mut ibv_context, ops: &Ops) {
     // SAFETY: the caller's promise: an open context that `attach` has looked at.
     unsafe {
-        (*ctx).ops.post_send = Some(ops.post_send);
-        (*ctx).ops.post_recv = Some(ops.post_recv);
-        (*ctx).ops.post_srq_recv = ops.post_srq_recv;
-        (*ctx).ops.poll_cq = Some(ops.poll_cq);
+        (*ctx).ops.post_send = Some(ops.data.post_send);
+        (*ctx).ops.post_recv = Some(ops.data.post_recv);
+        (*ctx).ops.post_srq_recv = ops.data.post_srq_recv;
+        (*ctx).ops.poll_cq = Some(ops.data.poll_cq);
         if let Some(v) = extended(ctx) {
             if ops.create_qp_ex.is_some() {
                 (*v).create_qp_ex = ops.create_qp_ex;
@@ -203,6 +188,7 @@ unsafe fn has(v: *mut verbs_context, offset: usize) -> bool {
 pub fn detach_all() -> bool {
     static STOPPED: AtomicBool = AtomicBool::new(false);
     CONTEXTS.for_each(|c| c.device.store(core::ptr::null_mut(), Release));
+    state::OBJECTS.forget_all();
     !STOPPED.swap(true, Relaxed)
 }
 
@@ -212,6 +198,9 @@ pub fn detach_all() -> bool {
 /// The process has one thread.
 pub unsafe fn after_fork() {
     // SAFETY: the caller's promise.
-    unsafe { CONTEXTS.reset_after_fork() };
+    unsafe {
+        CONTEXTS.reset_after_fork();
+        state::OBJECTS.reset_after_fork();
+    }
     CONTEXTS.for_each(|c| c.device.store(core::ptr::null_mut(), Release));
 }

@@ -112,7 +112,8 @@ unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool) {
     if let Some(c) = unsafe { cq.as_ref() }
         && let Some((t, device)) = counted(ctx)
     {
-        t.create_cq(device, cq as usize, c.cqe.max(0) as u32, extended);
+        let Some(known) = context::find(ctx) else { return };
+        t.create_cq(device, cq as usize, known.ops.data.poll_cq, c.cqe.max(0) as u32, extended);
     }
 }
 
@@ -121,12 +122,12 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the caller's promise: a CQ that exists until the real call returns 0.
     unsafe {
         let hidden = guard::run(|| {
-            let (t, device) = counted((*cq).context)?;
-            Some((t, device, t.hide_cq(device, cq as usize)?))
+            let t = telemetry()?;
+            Some((t, t.hide_cq(cq as usize)?))
         });
         let rc = real(cq);
-        if let Some((t, device, state)) = hidden.flatten() {
-            guard::after(|| if rc == 0 { t.forget_cq(state) } else { t.show_cq(device, cq as usize, state) });
+        if let Some((t, state)) = hidden.flatten() {
+            guard::after(|| if rc == 0 { t.forget_cq(state) } else { t.show_cq(cq as usize, state) });
         }
         rc
     }
@@ -158,7 +159,8 @@ unsafe fn srq_created(srq: *mut ibv_srq, granted: &ibv_srq_attr) {
     if let Some(s) = unsafe { srq.as_ref() }
         && let Some((t, device)) = counted(s.context)
     {
-        t.create_srq(device, srq as usize, granted.max_wr, granted.max_sge);
+        let Some(real) = context::find(s.context).and_then(|c| c.ops.data.post_srq_recv) else { return };
+        t.create_srq(device, srq as usize, real, granted.max_wr, granted.max_sge);
     }
 }
 
@@ -167,12 +169,12 @@ pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the caller's promise: an SRQ that exists until the real call returns 0.
     unsafe {
         let hidden = guard::run(|| {
-            let (t, device) = counted((*srq).context)?;
-            Some((t, device, device.srqs.remove(srq as usize)?))
+            let t = telemetry()?;
+            Some((t, t.hide_srq(srq as usize)?))
         });
         let rc = real(srq);
-        if let Some((t, device, state)) = hidden.flatten() {
-            guard::after(|| if rc == 0 { t.forget_srq(state) } else { device.srqs.insert(srq as usize, state) });
+        if let Some((t, state)) = hidden.flatten() {
+            guard::after(|| if rc == 0 { t.forget_srq(state) } else { t.show_srq(srq as usize, state) });
         }
         rc
     }
@@ -206,7 +208,9 @@ unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_
     // SAFETY: null or a QP that was just created.
     let Some(q) = (unsafe { qp.as_ref() }) else { return };
     let Some((t, device)) = counted(q.context) else { return };
+    let (Some(known), objects) = (context::find(q.context), &state::OBJECTS) else { return };
     let spec = QpSpec {
+        real: known.ops.data,
         qp_num: q.qp_num,
         qp_type: q.qp_type,
         sig_all,
@@ -215,9 +219,9 @@ unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         extended_sends,
-        send_cq: device.cqs.get(q.send_cq as usize),
-        recv_cq: device.cqs.get(q.recv_cq as usize),
-        srq: device.srqs.get(q.srq as usize),
+        send_cq: objects.cqs.get(q.send_cq as usize),
+        recv_cq: objects.cqs.get(q.recv_cq as usize),
+        srq: objects.srqs.get(q.srq as usize),
     };
     t.create_qp(device, qp as usize, spec);
 }
@@ -228,9 +232,8 @@ unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_
 /// `qp` is a valid QP.
 unsafe fn known_qp(qp: *mut ibv_qp) -> Option<(&'static Telemetry, &'static Device, &'static Qp)> {
     // SAFETY: the caller's promise.
-    let (ctx, number) = unsafe { ((*qp).context, (*qp).qp_num) };
-    let (t, device) = counted(ctx)?;
-    Some((t, device, device.qps.get(number).filter(|q| q.address == qp as usize)?))
+    let (t, device) = counted(unsafe { (*qp).context })?;
+    Some((t, device, state::OBJECTS.qps.get(qp as usize)?))
 }
 
 pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {

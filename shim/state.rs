@@ -8,10 +8,12 @@ use telereduce::clock::{Clock, realtime_ns};
 use telereduce::config::{self, Config};
 use telereduce::shm::segment::Identity;
 use telereduce::sync::SpinLock;
-use telereduce::telemetry::registry::Telemetry;
+use telereduce::telemetry::registry::{Objects, Telemetry};
 
 /// The process's clock; it survives a fork.
 pub static CLOCK: Clock = Clock::new();
+/// What the hot hooks look objects up in.
+pub static OBJECTS: Objects = Objects::new();
 
 /// Everything of this process.
 pub struct State {
@@ -70,9 +72,10 @@ fn init() -> Option<State> {
     }
     register_fork_handler();
     CLOCK.start();
+    telereduce::sync::allow_owners();
     let (rank, world_size) = config::rank(env);
     let who = Identity { rank, world_size, ..identity() };
-    match Telemetry::new(&config, &who, &CLOCK) {
+    match Telemetry::new(&config, &who, &CLOCK, &OBJECTS) {
         Ok(telemetry) => {
             LOCK_FD.store(telemetry.segment().raw_fd() as RawFd, Relaxed);
             Some(State { config, who, telemetry })

@@ -1,7 +1,30 @@
 //! Safe views of what verbs programs pass: names of enumerations, and the few facts about a work request that are
 //! counted. The C structs themselves are rdma-sys's; only types are used, so nothing here needs libibverbs.
 
-use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use core::ffi::c_int;
+use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode};
+
+/// `ibv_context_ops.post_send`.
+pub type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+/// `ibv_context_ops.post_recv`.
+pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+/// `ibv_context_ops.post_srq_recv`.
+pub type PostSrqRecv = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+/// `ibv_context_ops.poll_cq`.
+pub type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
+
+/// The provider's data path, behind the hooks.
+#[derive(Clone, Copy)]
+pub struct DataPath {
+    /// Real post_send.
+    pub post_send: PostSend,
+    /// Real post_recv.
+    pub post_recv: PostRecv,
+    /// Real post_srq_recv, if the provider has SRQs.
+    pub post_srq_recv: Option<PostSrqRecv>,
+    /// Real poll_cq.
+    pub poll_cq: PollCq,
+}
 
 const OPCODE_NAMES: [&str; 16] = [
     "RDMA_WRITE",
@@ -91,8 +114,8 @@ pub struct SendFacts {
     pub bytes: u64,
     /// `enum ibv_wr_opcode`.
     pub opcode: u32,
-    /// Whether it asks for a completion of its own.
-    pub signaled: bool,
+    /// Highest bit: it asks for a completion of its own. Nothing else.
+    pub signaled: u64,
 }
 
 /// Sum of the lengths of a scatter/gather list; 0 if `num_sge` is not in `0..=max_sge`, since the provider will refuse
@@ -106,6 +129,12 @@ unsafe fn sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u64 {
         // SAFETY: the caller's promise.
         return u64::from(unsafe { (*list).length });
     }
+    // SAFETY: the caller's promise.
+    unsafe { long_sge_bytes(list, num_sge, max_sge) }
+}
+
+#[inline(never)]
+unsafe fn long_sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u64 {
     if num_sge <= 0 || num_sge as u32 > max_sge || list.is_null() {
         return 0;
     }
@@ -114,20 +143,22 @@ unsafe fn sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u64 {
     list.iter().map(|s| u64::from(s.length)).sum()
 }
 
+/// `IBV_SEND_SIGNALED`.
+const SEND_SIGNALED: u32 = 2;
+
 /// Reads what is counted of one send WR.
 ///
 /// # Safety
 /// `wr` is what an application passes to `ibv_post_send`, on a QP with at most `max_sge` elements per WR.
 #[inline(always)]
 pub unsafe fn send_facts(wr: &ibv_send_wr, max_sge: u32) -> SendFacts {
-    const SIGNALED: u32 = 2;
     let bytes = match wr.opcode {
         // These use no scatter/gather list, and applications leave the fields unset.
         ibv_wr_opcode::IBV_WR_LOCAL_INV | ibv_wr_opcode::IBV_WR_BIND_MW => 0,
         // SAFETY: the caller's promise.
         _ => unsafe { sge_bytes(wr.sg_list, wr.num_sge, max_sge) },
     };
-    SendFacts { wr_id: wr.wr_id, bytes, opcode: wr.opcode, signaled: wr.send_flags & SIGNALED != 0 }
+    SendFacts { wr_id: wr.wr_id, bytes, opcode: wr.opcode, signaled: u64::from(wr.send_flags & SEND_SIGNALED) << 62 }
 }
 
 /// Buffer bytes of one receive WR.

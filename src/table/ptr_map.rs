@@ -1,5 +1,6 @@
 //! From an object's address to our state of it: open addressing, lock-free reads.
 //!
+//! An application that looks an object up while it destroys it breaks the rules of verbs; it gets either state then.
 //! A removed key leaves a tombstone, so that readers never lose a key that stands behind it; tombstones at the end of a
 //! run are cleared at once and others are used again by the next insert. When live keys fill half of the array, a larger
 //! one is published; the old one is never freed, since a reader may still be in it: all old ones together are smaller
@@ -66,20 +67,28 @@ impl<T> PtrMap<T> {
     #[inline(always)]
     pub fn get(&self, key: usize) -> Option<&'static T> {
         let a = self.current()?;
-        let mut i = a.start(key);
+        let first = a.start(key);
+        // SAFETY: `start` masks, and the mask is one less than the number of slots.
+        let slot = unsafe { a.slots.get_unchecked(first) };
+        // SYNC POINT: as below. Nearly every key stands in its first slot.
+        if slot.key.load(Acquire) == key {
+            // SAFETY: only `'static` references are stored.
+            return unsafe { slot.value.load(Relaxed).as_ref() };
+        }
+        Self::probe(a, first, key)
+    }
+
+    #[inline(never)]
+    fn probe(a: &Array<T>, first: usize, key: usize) -> Option<&'static T> {
+        let mut i = first;
         // At most half of the slots are live, but tombstones may fill the rest: stop after one round.
         for _ in 0..=a.mask {
             let slot = &a.slots[i];
             // SYNC POINT: pairs with the Release in `insert`: a key that is seen has its value.
             match slot.key.load(Acquire) {
                 k if k == key => {
-                    let v = slot.value.load(Acquire);
-                    // The slot may have been given to another key in between.
-                    if slot.key.load(Relaxed) != key {
-                        return None;
-                    }
                     // SAFETY: only `'static` references are stored.
-                    return unsafe { v.as_ref() };
+                    return unsafe { slot.value.load(Relaxed).as_ref() };
                 }
                 EMPTY => return None,
                 _ => i = (i + 1) & a.mask,

@@ -9,11 +9,13 @@ use super::event::{Event, Sink};
 use super::histogram;
 use super::inflight::{Retired, Totals};
 use super::qp::{Qp, Queue};
+use super::srq::Srq;
 use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, PostCounters, STATUSES};
 use crate::shm::segment::{bump, raise};
-use crate::sync::{Guard, SpinLock};
+use crate::sync::{OwnedGuard, OwnedLock};
 use crate::table::QpnTable;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::verbs::PollCq;
+use core::sync::atomic::Ordering::Relaxed;
 use rdma_sys::{ibv_wc, ibv_wc_status};
 
 /// `IBV_WC_RECV`: set in the opcode of every receive completion.
@@ -23,26 +25,47 @@ const RECV: u32 = 1 << 7;
 pub struct Cq {
     /// Index of its record.
     pub index: u32,
+    /// Address of the `ibv_cq`.
+    pub address: usize,
     /// Its record.
     pub record: &'static CqRecord,
+    /// The provider's poll.
+    pub real: PollCq,
     /// QPs of its context.
     pub(super) qps: &'static QpnTable<Qp>,
     pub(super) hot: &'static Hot,
     pub(super) sink: Sink,
-    pub(super) lock: SpinLock<()>,
+    pub(super) lock: OwnedLock<LastQp>,
+}
+
+/// The QP of the newest completion: the next one is often the same QP's.
+#[derive(Default)]
+pub struct LastQp {
+    qp: Option<&'static Qp>,
+    /// Polls with completions until the CQ's time is noted, though nothing was timed.
+    until_beat: u32,
+}
+
+impl LastQp {
+    /// The QP is about to go.
+    pub(super) fn forget(&mut self, qp: &Qp) {
+        if self.qp.is_some_and(|q| core::ptr::eq(q, qp)) {
+            self.qp = None;
+        }
+    }
 }
 
 /// A poll between our lock and the provider's answer.
 pub struct Polling<'a> {
     cq: &'a Cq,
-    _guard: Guard<'a, ()>,
+    last: OwnedGuard<'a, LastQp>,
 }
 
 impl Cq {
     /// Locks the CQ, before the provider is polled.
     #[inline(always)]
     pub fn start_poll(&self) -> Polling<'_> {
-        Polling { cq: self, _guard: self.lock.lock() }
+        Polling { cq: self, last: self.lock.lock() }
     }
 }
 
@@ -81,7 +104,7 @@ impl Polling<'_> {
 
     /// The provider returned these.
     #[inline(always)]
-    pub fn completed(self, completions: &[ibv_wc]) {
+    pub fn completed(mut self, completions: &[ibv_wc]) {
         let r = self.cq.record;
         bump(&r.polls, 1);
         bump(&r.cqes, completions.len() as u64);
@@ -90,17 +113,21 @@ impl Polling<'_> {
             self.one(wc, &mut now);
         }
         // A CQ whose completions are all too small for events still shows that it lives.
-        if now.real_ns == 0 && r.polls.load(Relaxed).is_multiple_of(1024) {
-            now.real_ns(self.cq.hot);
-        }
-        if now.real_ns != 0 {
-            r.last_ns.store(now.real_ns, Relaxed);
+        self.last.until_beat = self.last.until_beat.wrapping_sub(1);
+        if now.real_ns != 0 || (self.last.until_beat as i32) < 0 {
+            self.beat(&mut now);
         }
     }
 
+    #[inline(never)]
+    fn beat(&mut self, now: &mut Now) {
+        self.last.until_beat = 1024;
+        self.cq.record.last_ns.store(now.real_ns(self.cq.hot), Relaxed);
+    }
+
     #[inline(always)]
-    fn one(&self, wc: &ibv_wc, now: &mut Now) {
-        let Some(qp) = self.cq.qps.get(wc.qp_num) else {
+    fn one(&mut self, wc: &ibv_wc, now: &mut Now) {
+        let Some(qp) = self.qp(wc.qp_num) else {
             return self.unmatched();
         };
         let seen = if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
@@ -112,6 +139,18 @@ impl Polling<'_> {
         };
         if !seen {
             self.unmatched();
+        }
+    }
+
+    #[inline(always)]
+    fn qp(&mut self, number: u32) -> Option<&'static Qp> {
+        match self.last.qp {
+            Some(qp) if qp.spec.qp_num == number => Some(qp),
+            _ => {
+                let qp = self.cq.qps.get(number);
+                self.last.qp = qp.or(self.last.qp);
+                qp
+            }
         }
     }
 
@@ -129,12 +168,12 @@ impl Polling<'_> {
         retire(&qp.record.send_post, &qp.record.send_done, &r, None);
         let latency_ns = if r.stamp == 0 { 0 } else { self.timed(qp, r.stamp, now) };
         if self.cq.hot.events && r.done.bytes > self.cq.hot.min_event_bytes {
-            self.event(qp, r.done.bytes, latency_ns, 0, now);
+            self.event(qp, &r, latency_ns, 0, now);
         }
         true
     }
 
-    #[inline]
+    #[inline(never)]
     fn timed(&self, qp: &Qp, posted: u64, now: &mut Now) -> u64 {
         let hot = self.cq.hot;
         let ticks = now.stamp(hot).saturating_sub(posted);
@@ -145,22 +184,20 @@ impl Polling<'_> {
         ns
     }
 
-    fn event(&self, qp: &Qp, bytes: u64, latency_ns: u64, status: u32, now: &mut Now) {
+    #[inline(never)]
+    fn event(&self, qp: &Qp, r: &Retired, latency_ns: u64, status: u32, now: &mut Now) {
         let end_ns = now.real_ns(self.cq.hot);
-        let (post, done) = (&qp.record.send_post, &qp.record.send_done);
-        done.last_ns.store(end_ns, Relaxed);
-        let left = |posted: u64, gone: [u64; 3]| gone.iter().fold(posted, |n, g| n.saturating_sub(*g));
+        let post = &qp.record.send_post;
+        qp.record.send_done.last_ns.store(end_ns, Relaxed);
+        let gone = Totals {
+            wr: r.before.wr + r.done.wr + r.failed.wr,
+            bytes: r.before.bytes.wrapping_add(r.done.bytes).wrapping_add(r.failed.bytes),
+        };
         self.cq.sink.write(&Event {
             end_ns,
-            bytes,
-            wr_outstanding: left(
-                post.wr_posted.load(Relaxed),
-                [done.wr_completed.load(Relaxed), done.wr_failed.load(Relaxed), done.wr_dropped.load(Relaxed)],
-            ),
-            bytes_outstanding: left(
-                post.bytes_posted.load(Relaxed),
-                [done.bytes_completed.load(Relaxed), done.bytes_failed.load(Relaxed), done.bytes_dropped.load(Relaxed)],
-            ),
+            bytes: r.done.bytes,
+            wr_outstanding: post.wr_posted.load(Relaxed).saturating_sub(gone.wr),
+            bytes_outstanding: post.bytes_posted.load(Relaxed).saturating_sub(gone.bytes),
             latency_ns,
             qp: u64::from(qp.index) << 32 | u64::from(qp.spec.qp_num),
             place: qp.place.load(Relaxed) | u64::from(status & 0xff) << 8,
@@ -179,7 +216,7 @@ impl Polling<'_> {
         retire(&qp.record.send_post, &qp.record.send_done, &r, None);
         note_error(&qp.detail.send_errors, wc, now.real_ns(self.cq.hot));
         if self.cq.hot.events {
-            self.event(qp, r.done.bytes, 0, wc.status, now);
+            self.event(qp, &r, 0, wc.status, now);
         }
         true
     }
@@ -190,7 +227,12 @@ impl Polling<'_> {
             let Some(capacity) = srq.take(wc.wr_id, 0, true) else {
                 return false;
             };
-            let taken = Retired { done: Totals::default(), failed: Totals { wr: 1, bytes: capacity }, stamp: 0 };
+            let taken = Retired {
+                done: Totals::default(),
+                failed: Totals { wr: 1, bytes: capacity },
+                before: posted_so_far(qp),
+                stamp: 0,
+            };
             take_from_srq(qp, &taken, 0);
             return true;
         }
@@ -239,21 +281,25 @@ impl Polling<'_> {
 /// its lock is held until then.
 #[inline(always)]
 fn find(queue: &Queue, look: impl Fn() -> Option<Retired>) -> Option<Retired> {
-    look().or_else(|| {
-        drop(queue.tail.lock());
-        look()
-    })
+    match look() {
+        Some(r) => Some(r),
+        None => look_again(queue, look),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_again(queue: &Queue, look: impl Fn() -> Option<Retired>) -> Option<Retired> {
+    drop(queue.tail.lock());
+    look()
 }
 
 /// Counts what a completion retired. `arrived`: bytes received; `None` for sends, whose bytes are those posted.
 #[inline(always)]
 fn retire(post: &PostCounters, done: &DoneCounters, r: &Retired, arrived: Option<u64>) {
-    let sum = |a: &AtomicU64, b: &AtomicU64, c: &AtomicU64| a.load(Relaxed) + b.load(Relaxed) + c.load(Relaxed);
-    let gone_wr = sum(&done.wr_completed, &done.wr_failed, &done.wr_dropped);
-    raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(gone_wr));
+    raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(r.before.wr));
+    raise(&done.bytes_high_water, post.bytes_posted.load(Relaxed).saturating_sub(r.before.bytes));
     let good = if arrived.is_some() { &done.capacity_completed } else { &done.bytes_completed };
-    let gone_bytes = sum(good, &done.bytes_failed, &done.bytes_dropped);
-    raise(&done.bytes_high_water, post.bytes_posted.load(Relaxed).saturating_sub(gone_bytes));
     bump(&done.cqes, 1);
     bump(&done.wr_completed, r.done.wr);
     bump(good, r.done.bytes);
@@ -272,12 +318,7 @@ fn received(qp: &Qp, wc: &ibv_wc) -> bool {
     let (post, done) = (&qp.record.recv_post, &qp.record.recv_done);
     let arrived = u64::from(wc.byte_len);
     if let Some(srq) = qp.spec.srq {
-        let Some(capacity) = srq.take(wc.wr_id, arrived, false) else {
-            return false;
-        };
-        let taken = Retired { done: Totals { wr: 1, bytes: capacity }, failed: Totals::default(), stamp: 0 };
-        take_from_srq(qp, &taken, arrived);
-        return true;
+        return received_from_srq(qp, srq, wc);
     }
     // SAFETY: the caller holds the lock of the CQ that serves this QP's receives.
     let Some(r) = find(&qp.recvs, || unsafe { qp.recvs.ring.complete(wc.wr_id) }) else {
@@ -285,6 +326,24 @@ fn received(qp: &Qp, wc: &ibv_wc) -> bool {
     };
     retire(post, done, &r, Some(arrived));
     true
+}
+
+#[inline(never)]
+fn received_from_srq(qp: &Qp, srq: &Srq, wc: &ibv_wc) -> bool {
+    let arrived = u64::from(wc.byte_len);
+    let Some(capacity) = srq.take(wc.wr_id, arrived, false) else {
+        return false;
+    };
+    let done = Totals { wr: 1, bytes: capacity };
+    let failed = Totals::default();
+    take_from_srq(qp, &Retired { done, failed, before: posted_so_far(qp), stamp: 0 }, arrived);
+    true
+}
+
+/// Receives that a QP with an SRQ has taken so far.
+fn posted_so_far(qp: &Qp) -> Totals {
+    let post = &qp.record.recv_post;
+    Totals { wr: post.wr_posted.load(Relaxed), bytes: post.bytes_posted.load(Relaxed) }
 }
 
 /// A QP takes from its SRQ what it needs: posted and retired at once. Its own receive queue is never posted to, so the

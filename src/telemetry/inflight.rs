@@ -1,14 +1,14 @@
 //! What is in flight on one queue: a ring of the posted work requests, oldest first.
 //!
-//! Each entry holds running totals, so one completion retires every WR before it in one step, signaled or not, and an
-//! entry that found no room is merged into the next. The posting thread writes at the tail, the polling thread reads
-//! from the head; each side is serialised by its own lock (the queue's and the CQ's).
+//! Each entry holds running totals, so that one completion retires every WR before it in one step, signaled or not, and
+//! a WR that finds the ring full is carried by the next one's totals. The posting thread writes at the tail, the polling thread reads from the head;
+//! each side is serialised by its own lock (the queue's and the CQ's).
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Highest bit of [`Entry::stamp`].
-const SIGNALED: u64 = 1 << 63;
+/// Bit of a stamp that says "asks for a completion".
+pub const SIGNALED: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -17,7 +17,7 @@ struct Entry {
     wr_end: u64,
     /// Bytes likewise.
     bytes_end: u64,
-    /// When it was posted in clock ticks (0 = not timed), and whether it asks for a completion.
+    /// When it was posted in clock ticks (0 = not timed), and [`SIGNALED`].
     stamp: u64,
 }
 
@@ -30,13 +30,22 @@ pub struct Totals {
     pub bytes: u64,
 }
 
+impl Totals {
+    /// What is in `self` beyond `earlier`.
+    #[inline(always)]
+    pub fn since(self, earlier: Totals) -> Totals {
+        Totals { wr: self.wr - earlier.wr, bytes: self.bytes.wrapping_sub(earlier.bytes) }
+    }
+}
+
 /// The posting side's state; behind the queue's lock.
 #[derive(Default)]
 pub struct Tail {
-    next: u64,
-    head_seen: u64,
     /// Posted, those of the chain that is being posted included.
     pub posted: Totals,
+    /// Entries made.
+    next: u64,
+    head_seen: u64,
     /// Signaled WRs until the next one is timed.
     pub until_timed: u32,
 }
@@ -48,6 +57,8 @@ pub struct Retired {
     pub done: Totals,
     /// The WR that failed: nothing, or one WR and its bytes.
     pub failed: Totals,
+    /// Totals retired before.
+    pub before: Totals,
     /// When the completion's WR was posted, clock ticks; 0 = not timed.
     pub stamp: u64,
 }
@@ -58,16 +69,21 @@ pub struct Inflight {
     mask: u64,
     /// Entries visible to the polling side.
     published: Line<AtomicU64>,
-    /// Entries retired.
-    head: Line<AtomicU64>,
-    /// Totals retired; polling side only.
-    retired: Line<UnsafeCell<Totals>>,
+    poller: Line<Poller>,
+}
+
+/// The polling side's state.
+struct Poller {
+    /// Entries retired; the posting side reads it.
+    head: AtomicU64,
+    /// Totals retired.
+    retired: UnsafeCell<Totals>,
 }
 
 #[repr(align(64))]
 struct Line<T>(T);
 
-// SAFETY: entries in head..published are only read by the polling side, those outside only written by the posting side;
+// SAFETY: places in head..published are only read by the polling side, those outside only written by the posting side;
 // each side is serialised by the caller's lock, and the two indices order them. `retired` belongs to the polling side.
 unsafe impl Sync for Inflight {}
 
@@ -79,36 +95,41 @@ impl Inflight {
             entries: (0..capacity).map(|_| UnsafeCell::new(Entry::default())).collect(),
             mask: capacity as u64 - 1,
             published: Line(AtomicU64::new(0)),
-            head: Line(AtomicU64::new(0)),
-            retired: Line(UnsafeCell::new(Totals::default())),
+            poller: Line(Poller { head: AtomicU64::new(0), retired: UnsafeCell::new(Totals::default()) }),
         }
     }
 
-    /// Adds a WR at the tail; not visible to the polling side before [`Inflight::publish`].
+    #[inline(always)]
+    fn place(&self, number: u64) -> *mut Entry {
+        debug_assert!(self.mask + 1 == self.entries.len() as u64);
+        // SAFETY: the mask is one less than the length.
+        unsafe { self.entries.get_unchecked((number & self.mask) as usize) }.get()
+    }
+
+    /// Adds a WR at the tail; not visible to the polling side before [`Inflight::publish`]. `stamp`: when, and
+    /// [`SIGNALED`] if it asks for a completion.
     ///
     /// # Safety
     /// `tail` is this ring's, under its lock.
     #[inline(always)]
-    pub unsafe fn push(&self, tail: &mut Tail, wr_id: u64, bytes: u64, signaled: bool, stamp: u64) {
+    pub unsafe fn push(&self, tail: &mut Tail, wr_id: u64, bytes: u64, stamp: u64) {
         tail.posted.wr += 1;
         tail.posted.bytes = tail.posted.bytes.wrapping_add(bytes);
-        if tail.next - tail.head_seen > self.mask {
-            // SYNC POINT: pairs with the Release in `retire_to`.
-            tail.head_seen = self.head.0.load(Acquire);
-            if tail.next - tail.head_seen > self.mask {
-                // The queue holds more than it said it would. The totals go on with the next entry.
-                return;
-            }
+        if tail.next - tail.head_seen > self.mask && self.is_full(tail) {
+            return;
         }
-        let entry = Entry {
-            wr_id,
-            wr_end: tail.posted.wr,
-            bytes_end: tail.posted.bytes,
-            stamp: (stamp & !SIGNALED) | if signaled { SIGNALED } else { 0 },
-        };
-        // SAFETY: the slot is at or after `published` and less than a lap ahead of `head`: not the polling side's.
-        unsafe { *self.entries[(tail.next & self.mask) as usize].get() = entry };
+        let entry = Entry { wr_id, wr_end: tail.posted.wr, bytes_end: tail.posted.bytes, stamp };
+        // SAFETY: the place is at or after `published` and less than a lap ahead of `head`: not the polling side's.
+        unsafe { *self.place(tail.next) = entry };
         tail.next += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_full(&self, tail: &mut Tail) -> bool {
+        // SYNC POINT: pairs with the Release in `retire_to`.
+        tail.head_seen = self.poller.0.head.load(Acquire);
+        tail.next - tail.head_seen > self.mask
     }
 
     /// Makes what was pushed visible to the polling side.
@@ -118,30 +139,19 @@ impl Inflight {
         self.published.0.store(tail.next, Release);
     }
 
-    /// Takes back what was pushed since the last publish, but for the first `keep` WRs, which are published. Returns the
-    /// totals of what was taken back.
+    /// Takes back the last WRs that were pushed since the last publish, `refused` in all, and publishes the rest.
     ///
     /// # Safety
     /// `tail` is this ring's, under its lock.
-    pub unsafe fn publish_only(&self, tail: &mut Tail, before: Totals, keep: u64) -> Totals {
-        let pushed = tail.posted;
+    pub unsafe fn publish_without(&self, tail: &mut Tail, refused: Totals) {
+        let end = tail.posted.since(refused);
         let start = self.published.0.load(Relaxed);
-        let (mut end, mut kept) = (start, before);
-        while end < tail.next {
-            // SAFETY: as in `push`: unpublished entries are the posting side's.
-            let e = unsafe { *self.entries[(end & self.mask) as usize].get() };
-            if e.wr_end > before.wr + keep {
-                break;
-            }
-            kept = Totals { wr: e.wr_end, bytes: e.bytes_end };
-            end += 1;
+        // SAFETY: unpublished entries are the posting side's.
+        while tail.next > start && unsafe { (*self.place(tail.next - 1)).wr_end } > end.wr {
+            tail.next -= 1;
         }
-        tail.next = end;
-        // Entries that found no room know no totals of their own: the count is exact, their bytes go with the rest.
-        kept.wr = before.wr + keep;
-        tail.posted = kept;
+        tail.posted = end;
         self.publish(tail);
-        Totals { wr: pushed.wr - kept.wr, bytes: pushed.bytes.wrapping_sub(kept.bytes) }
     }
 
     /// First entry from the head on that `wanted` accepts.
@@ -149,15 +159,15 @@ impl Inflight {
     /// # Safety
     /// Under the CQ's lock.
     #[inline(always)]
-    unsafe fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, Entry)> {
-        let head = self.head.0.load(Relaxed);
+    unsafe fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, &Entry)> {
+        let head = self.poller.0.head.load(Relaxed);
         // SYNC POINT: pairs with the Release in `publish`.
         let end = self.published.0.load(Acquire);
-        for i in head..end {
+        for number in head..end {
             // SAFETY: published and not retired: the polling side's, which the caller serialises.
-            let e = unsafe { *self.entries[(i & self.mask) as usize].get() };
-            if wanted(&e) {
-                return Some((i, e));
+            let e = unsafe { &*self.place(number) };
+            if wanted(e) {
+                return Some((number, e));
             }
         }
         None
@@ -180,10 +190,11 @@ impl Inflight {
     pub unsafe fn complete(&self, wr_id: u64) -> Option<Retired> {
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            let (i, e) = self.find(|e| e.stamp & SIGNALED != 0 && e.wr_id == wr_id)?;
-            let before = self.retire_to(i, &e);
-            let done = Totals { wr: e.wr_end - before.wr, bytes: e.bytes_end.wrapping_sub(before.bytes) };
-            Some(Retired { done, failed: Totals::default(), stamp: e.stamp & !SIGNALED })
+            let (number, e) = self.find(|e| e.wr_id == wr_id && e.stamp & SIGNALED != 0)?;
+            let end = Totals { wr: e.wr_end, bytes: e.bytes_end };
+            let stamp = e.stamp & !SIGNALED;
+            let before = self.retire_to(number, end);
+            Some(Retired { done: end.since(before), failed: Totals::default(), before, stamp })
         }
     }
 
@@ -194,43 +205,49 @@ impl Inflight {
     pub unsafe fn fail(&self, wr_id: u64) -> Option<Retired> {
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            let (i, e) = self.find(|e| e.wr_id == wr_id)?;
-            let retired = *self.retired.0.get();
-            let good = if i > self.head.0.load(Relaxed) {
-                let p = *self.entries[((i - 1) & self.mask) as usize].get();
-                Totals { wr: p.wr_end, bytes: p.bytes_end }
-            } else {
-                retired
-            };
-            self.retire_to(i, &e);
-            Some(Retired {
-                // The failed WR is one; any that found no room before it are good.
-                done: Totals { wr: e.wr_end - 1 - retired.wr, bytes: good.bytes.wrapping_sub(retired.bytes) },
-                failed: Totals { wr: 1, bytes: e.bytes_end.wrapping_sub(good.bytes) },
-                stamp: e.stamp & !SIGNALED,
-            })
+            let (number, &e) = self.find(|e| e.wr_id == wr_id)?;
+            let before = self.retired();
+            let mut good = before;
+            if number > self.poller.0.head.load(Relaxed) {
+                good.bytes = (*self.place(number - 1)).bytes_end;
+            }
+            // The WR that failed is one. Any before it that found no room were good, their bytes go with it.
+            good.wr = e.wr_end - 1;
+            let end = Totals { wr: e.wr_end, bytes: e.bytes_end };
+            self.retire_to(number, end);
+            Some(Retired { done: good.since(before), failed: end.since(good), before, stamp: e.stamp & !SIGNALED })
         }
     }
 
     /// Returns the totals retired before.
-    unsafe fn retire_to(&self, i: u64, e: &Entry) -> Totals {
+    #[inline(always)]
+    unsafe fn retire_to(&self, number: u64, end: Totals) -> Totals {
         // SAFETY: the polling side's cell, which the caller serialises.
-        let before = unsafe { self.retired.0.get().replace(Totals { wr: e.wr_end, bytes: e.bytes_end }) };
-        // SYNC POINT: pairs with the Acquire in `push`.
-        self.head.0.store(i + 1, Release);
+        let before = unsafe { self.poller.0.retired.get().replace(end) };
+        // SYNC POINT: pairs with the Acquire in `is_full`.
+        self.poller.0.head.store(number.wrapping_add(1), Release);
         before
     }
 
-    /// Empties the ring without completions (RESET, destroy) and returns what was in flight.
+    /// Empties the ring without completions (RESET, destroy) and returns what was in flight. The totals go on.
     ///
     /// # Safety
     /// Under both locks.
     pub unsafe fn clear(&self, tail: &mut Tail) -> Totals {
         self.publish(tail);
-        self.head.0.store(tail.next, Release);
         // SAFETY: the caller holds the CQ's lock.
-        let before = unsafe { self.retired.0.get().replace(tail.posted) };
-        Totals { wr: tail.posted.wr - before.wr, bytes: tail.posted.bytes.wrapping_sub(before.bytes) }
+        let before = unsafe { self.retire_to(tail.next.wrapping_sub(1), tail.posted) };
+        tail.posted.since(before)
+    }
+
+    /// Totals start at zero again, of an empty ring.
+    ///
+    /// # Safety
+    /// Under both locks.
+    pub unsafe fn restart(&self, tail: &mut Tail) {
+        tail.posted = Totals::default();
+        // SAFETY: the caller holds the CQ's lock.
+        unsafe { self.retire_to(tail.next.wrapping_sub(1), Totals::default()) };
     }
 
     /// WRs and bytes retired.
@@ -240,7 +257,7 @@ impl Inflight {
     #[inline(always)]
     pub unsafe fn retired(&self) -> Totals {
         // SAFETY: the caller's promise.
-        unsafe { *self.retired.0.get() }
+        unsafe { *self.poller.0.retired.get() }
     }
 }
 

@@ -2,18 +2,20 @@
 
 use super::Hot;
 use super::cq::Cq;
-use super::inflight::{Inflight, Tail, Totals};
+use super::inflight::{Inflight, SIGNALED, Tail, Totals};
 use super::srq::Srq;
 use crate::shm::layout::{OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
-use crate::sync::{Guard, SpinLock};
-use crate::verbs::{recv_bytes, send_facts};
-use core::sync::atomic::AtomicU32;
+use crate::sync::{OwnedGuard, OwnedLock};
+use crate::verbs::{DataPath, recv_bytes, send_facts};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rdma_sys::{ibv_recv_wr, ibv_send_wr};
 
 /// What a QP is created with.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct QpSpec {
+    /// The provider's operations.
+    pub real: DataPath,
     /// Number.
     pub qp_num: u32,
     /// `enum ibv_qp_type`.
@@ -40,13 +42,13 @@ pub struct QpSpec {
 
 /// One direction's queue.
 pub struct Queue {
-    pub(super) tail: SpinLock<Tail>,
+    pub(super) tail: OwnedLock<Tail>,
     pub(super) ring: Inflight,
 }
 
 impl Queue {
     fn new(depth: u32) -> Queue {
-        Queue { tail: SpinLock::default(), ring: Inflight::new(depth) }
+        Queue { tail: OwnedLock::default(), ring: Inflight::new(depth) }
     }
 }
 
@@ -69,6 +71,8 @@ pub struct Qp {
     /// Peer record, or `NONE`.
     pub(super) peer: AtomicU32,
     pub(super) hot: &'static Hot,
+    /// `SIGNALED` if every send makes a completion.
+    sig_all: u64,
     pub(super) sends: Queue,
     pub(super) recvs: Queue,
 }
@@ -94,6 +98,7 @@ impl Qp {
             hot,
             sends: Queue::new(spec.max_send_wr),
             recvs: Queue::new(spec.max_recv_wr),
+            sig_all: if spec.sig_all { SIGNALED } else { 0 },
             spec,
         }
     }
@@ -105,33 +110,40 @@ impl Qp {
     #[inline(always)]
     pub unsafe fn start_send(&self, mut wr: *const ibv_send_wr) -> Posting<'_> {
         let mut tail = self.sends.tail.lock();
-        let before = tail.posted;
-        let every = self.hot.latency_every;
         let mut now = 0;
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: the caller's promise.
             let f = unsafe { send_facts(w, self.spec.max_send_sge) };
-            let signaled = f.signaled | self.spec.sig_all;
-            let mut stamp = 0;
-            if signaled && every != 0 {
-                if tail.until_timed == 0 {
-                    if now == 0 {
-                        now = self.hot.clock.stamp();
-                    }
-                    stamp = now;
-                    tail.until_timed = every;
+            let mut stamp = f.signaled | self.sig_all;
+            if stamp != 0 {
+                tail.until_timed = tail.until_timed.wrapping_sub(1);
+                if (tail.until_timed as i32) < 0 {
+                    stamp |= self.time_it(&mut tail, &mut now);
                 }
-                tail.until_timed -= 1;
             }
             let o = &self.detail.opcodes[(f.opcode as usize).min(OPCODES - 1)];
             bump(&o.wr, 1);
             bump(&o.bytes, f.bytes);
             // SAFETY: our ring's tail, locked.
-            unsafe { self.sends.ring.push(&mut tail, f.wr_id, f.bytes, signaled, stamp) };
+            unsafe { self.sends.ring.push(&mut tail, f.wr_id, f.bytes, stamp) };
             wr = w.next;
         }
-        Posting { queue: &self.sends, post: &self.record.send_post, tail, before }
+        Posting { queue: &self.sends, post: &self.record.send_post, tail }
+    }
+
+    /// The countdown to the next timed WR ran out.
+    #[inline(never)]
+    fn time_it(&self, tail: &mut Tail, now: &mut u64) -> u64 {
+        if self.hot.latency_every == 0 {
+            tail.until_timed = i32::MAX as u32;
+            return 0;
+        }
+        tail.until_timed = self.hot.latency_every - 1;
+        if *now == 0 {
+            *now = self.hot.clock.stamp();
+        }
+        *now
     }
 
     /// As [`Qp::start_send`], for `ibv_post_recv`.
@@ -141,43 +153,83 @@ impl Qp {
     #[inline(always)]
     pub unsafe fn start_recv(&self, mut wr: *const ibv_recv_wr) -> Posting<'_> {
         let mut tail = self.recvs.tail.lock();
-        let before = tail.posted;
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: the caller's promise; then our ring's tail, locked.
             unsafe {
                 let bytes = recv_bytes(w, self.spec.max_recv_sge);
-                self.recvs.ring.push(&mut tail, w.wr_id, bytes, true, 0);
+                self.recvs.ring.push(&mut tail, w.wr_id, bytes, SIGNALED);
             }
             wr = w.next;
         }
-        Posting { queue: &self.recvs, post: &self.record.recv_post, tail, before }
+        Posting { queue: &self.recvs, post: &self.record.recv_post, tail }
     }
 
-    /// Takes back the opcode counts of the WRs from `bad` on, which the provider refused.
+    /// Takes back the opcode counts of the WRs that the provider refused, and adds them up.
     ///
     /// # Safety
-    /// `bad` is the rest of a chain that [`Qp::start_send`] has noted; the [`Posting`] still holds the lock.
+    /// `wr` is a chain that [`Qp::start_send`] has noted and that failed with `bad`; the [`Posting`] holds the lock.
     #[cold]
-    pub unsafe fn refuse_opcodes(&self, mut bad: *const ibv_send_wr) {
-        // SAFETY: as in `start_send`.
-        while let Some(w) = unsafe { bad.as_ref() } {
-            // SAFETY: the caller's promise.
-            let f = unsafe { send_facts(w, self.spec.max_send_sge) };
-            let o = &self.detail.opcodes[(f.opcode as usize).min(OPCODES - 1)];
-            bump(&o.wr, 1u64.wrapping_neg());
-            bump(&o.bytes, f.bytes.wrapping_neg());
-            bad = w.next;
+    #[inline(never)]
+    pub unsafe fn refused_sends(&self, wr: *const ibv_send_wr, bad: *const ibv_send_wr) -> Totals {
+        let mut refused = Totals::default();
+        // SAFETY: the caller's promise; the chain is the application's, valid until the call returns.
+        unsafe {
+            let mut w = if is_in_chain(wr, bad, |w| w.next) { bad } else { wr };
+            while let Some(rest) = w.as_ref() {
+                let f = send_facts(rest, self.spec.max_send_sge);
+                let o = &self.detail.opcodes[(f.opcode as usize).min(OPCODES - 1)];
+                bump(&o.wr, 1u64.wrapping_neg());
+                bump(&o.bytes, f.bytes.wrapping_neg());
+                refused.wr += 1;
+                refused.bytes += f.bytes;
+                w = rest.next;
+            }
         }
+        refused
     }
+
+    /// Adds up the receives that the provider refused.
+    ///
+    /// # Safety
+    /// As [`Qp::refused_sends`], after [`Qp::start_recv`].
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn refused_recvs(&self, wr: *const ibv_recv_wr, bad: *const ibv_recv_wr) -> Totals {
+        let mut refused = Totals::default();
+        // SAFETY: as in `refused_sends`.
+        unsafe {
+            let mut w = if is_in_chain(wr, bad, |w| w.next) { bad } else { wr };
+            while let Some(rest) = w.as_ref() {
+                refused.wr += 1;
+                refused.bytes += recv_bytes(rest, self.spec.max_recv_sge);
+                w = rest.next;
+            }
+        }
+        refused
+    }
+}
+
+/// Whether `bad` is one of the chain `wr`. A provider that failed without saying where has refused everything.
+///
+/// # Safety
+/// `wr` is a valid chain or null.
+pub(super) unsafe fn is_in_chain<W>(mut wr: *const W, bad: *const W, next: impl Fn(&W) -> *mut W) -> bool {
+    // SAFETY: the caller's promise.
+    while let Some(w) = unsafe { wr.as_ref() } {
+        if core::ptr::eq(wr, bad) {
+            return true;
+        }
+        wr = next(w);
+    }
+    false
 }
 
 /// A chain between our note and the provider's answer. Holds the queue's lock.
 pub struct Posting<'a> {
     queue: &'a Queue,
     post: &'static PostCounters,
-    tail: Guard<'a, Tail>,
-    before: Totals,
+    tail: OwnedGuard<'a, Tail>,
 }
 
 impl Posting<'_> {
@@ -189,52 +241,18 @@ impl Posting<'_> {
         self.queue.ring.publish(&self.tail);
     }
 
-    /// The provider took only the first `n` WRs.
+    /// The provider refused the end of the chain.
     #[cold]
-    pub fn accepted_only(mut self, n: u64) {
+    #[inline(never)]
+    pub fn accepted_without(mut self, refused: Totals) {
         // SAFETY: the ring's tail, locked by this posting.
-        unsafe { self.queue.ring.publish_only(&mut self.tail, self.before, n) };
+        unsafe { self.queue.ring.publish_without(&mut self.tail, refused) };
         self.count();
     }
 
     #[inline(always)]
     fn count(&self) {
-        // Added, not stored: the record may have been emptied by a RESET since.
-        bump(&self.post.wr_posted, self.tail.posted.wr - self.before.wr);
-        bump(&self.post.bytes_posted, self.tail.posted.bytes.wrapping_sub(self.before.bytes));
+        self.post.wr_posted.store(self.tail.posted.wr, Relaxed);
+        self.post.bytes_posted.store(self.tail.posted.bytes, Relaxed);
     }
-}
-
-/// How many WRs of the chain `wr` stand before `bad`; all of them refused if `bad` is not in the chain.
-///
-/// # Safety
-/// `wr` is a chain passed to a post call that failed and set `bad`.
-pub unsafe fn before_bad_send(mut wr: *const ibv_send_wr, bad: *const ibv_send_wr) -> u64 {
-    let mut n = 0;
-    // SAFETY: the chain is the application's, valid until the call returns.
-    while let Some(w) = unsafe { wr.as_ref() } {
-        if core::ptr::eq(wr, bad) {
-            return n;
-        }
-        n += 1;
-        wr = w.next;
-    }
-    0
-}
-
-/// As [`before_bad_send`], for receives.
-///
-/// # Safety
-/// As there.
-pub unsafe fn before_bad_recv(mut wr: *const ibv_recv_wr, bad: *const ibv_recv_wr) -> u64 {
-    let mut n = 0;
-    // SAFETY: the chain is the application's, valid until the call returns.
-    while let Some(w) = unsafe { wr.as_ref() } {
-        if core::ptr::eq(wr, bad) {
-            return n;
-        }
-        n += 1;
-        wr = w.next;
-    }
-    0
 }

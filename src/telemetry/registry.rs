@@ -4,7 +4,7 @@
 //! QP. After [`RETAINED`] of them the oldest gives its record away, and its counters to its port and peer.
 
 use super::Hot;
-use super::cq::Cq;
+use super::cq::{Cq, LastQp};
 use super::event::{OWN_RINGS, Sink};
 use super::fold;
 use super::pool::Pool;
@@ -16,8 +16,9 @@ use crate::shm::layout::{
     CqRecord, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, cq_flags, flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put};
-use crate::sync::{Guard, SpinLock};
+use crate::sync::{OwnedGuard, OwnedLock, SpinLock};
 use crate::table::{PtrMap, QpnTable};
+use crate::verbs::{PollCq, PostSrqRecv};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
 use std::collections::HashMap;
 use std::io;
@@ -30,11 +31,46 @@ pub const RETAINED: usize = 1024;
 pub struct Device {
     /// Its QPs by number.
     pub qps: QpnTable<Qp>,
-    /// Its CQs by address.
-    pub cqs: PtrMap<Cq>,
-    /// Its SRQs by address.
-    pub srqs: PtrMap<Srq>,
     name: Mutex<String>,
+}
+
+/// Where the hot path finds objects, by their addresses. One for the process, so that a fork or a panic can empty it.
+pub struct Objects {
+    /// QPs.
+    pub qps: PtrMap<Qp>,
+    /// CQs.
+    pub cqs: PtrMap<Cq>,
+    /// SRQs.
+    pub srqs: PtrMap<Srq>,
+}
+
+impl Objects {
+    /// Nothing.
+    #[expect(clippy::new_without_default, reason = "made once, in a static")]
+    pub const fn new() -> Objects {
+        Objects { qps: PtrMap::new(), cqs: PtrMap::new(), srqs: PtrMap::new() }
+    }
+
+    /// Takes everything out: what exists is no longer counted.
+    pub fn forget_all(&self) {
+        self.qps.drain();
+        self.cqs.drain();
+        self.srqs.drain();
+    }
+
+    /// In a forked child: as [`Objects::forget_all`], whoever held locks in the parent.
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn reset_after_fork(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.qps.reset_after_fork();
+            self.cqs.reset_after_fork();
+            self.srqs.reset_after_fork();
+        }
+        self.forget_all();
+    }
 }
 
 /// Where a QP's packets go.
@@ -63,6 +99,7 @@ pub struct QpChange {
 pub struct Telemetry {
     segment: Segment,
     hot: &'static Hot,
+    objects: &'static Objects,
     control: Mutex<Control>,
 }
 
@@ -88,7 +125,12 @@ impl Telemetry {
     ///
     /// # Errors
     /// As [`Segment::create`] and [`Segment::add_region`] say; nothing is left behind.
-    pub fn new(config: &Config, who: &Identity, clock: &'static Clock) -> io::Result<Telemetry> {
+    pub fn new(
+        config: &Config,
+        who: &Identity,
+        clock: &'static Clock,
+        objects: &'static Objects,
+    ) -> io::Result<Telemetry> {
         let segment = Segment::create(&config.dir, who, config.latency_every, config.min_event_bytes)?;
         let hot = Hot {
             clock,
@@ -115,7 +157,7 @@ impl Telemetry {
         })();
         let control = pools.inspect_err(|_: &io::Error| segment.unlink())?;
         segment.publish();
-        Ok(Telemetry { segment, hot: Box::leak(Box::new(hot)), control: Mutex::new(control) })
+        Ok(Telemetry { segment, hot: Box::leak(Box::new(hot)), objects, control: Mutex::new(control) })
     }
 
     /// The segment.
@@ -145,12 +187,7 @@ impl Telemetry {
             *d.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
             return d;
         }
-        Box::leak(Box::new(Device {
-            qps: QpnTable::default(),
-            cqs: PtrMap::new(),
-            srqs: PtrMap::new(),
-            name: Mutex::new(name.into()),
-        }))
+        Box::leak(Box::new(Device { qps: QpnTable::default(), name: Mutex::new(name.into()) }))
     }
 
     /// The context was closed; QPs that it still had are gone with it.
@@ -159,8 +196,11 @@ impl Telemetry {
             self.hide_qp(device, qp);
             self.retire_qp(qp);
         }
-        device.cqs.drain().into_iter().for_each(|cq| self.forget_cq(cq));
-        device.srqs.drain().into_iter().for_each(|srq| self.forget_srq(srq));
+        let (mut cqs, mut srqs) = (Vec::new(), Vec::new());
+        self.objects.cqs.for_each(|cq| cqs.extend(core::ptr::eq(cq.qps, &device.qps).then_some(cq.address)));
+        self.objects.srqs.for_each(|srq| srqs.extend(core::ptr::eq(srq.device, device).then_some(srq.address)));
+        cqs.into_iter().filter_map(|a| self.hide_cq(a)).for_each(|cq| self.forget_cq(cq));
+        srqs.into_iter().filter_map(|a| self.hide_srq(a)).for_each(|srq| self.forget_srq(srq));
         self.control().idle_devices.push(device);
     }
 
@@ -201,7 +241,7 @@ impl Telemetry {
     }
 
     /// A CQ was created at `address` with room for `cqe` completions.
-    pub fn create_cq(&self, device: &'static Device, address: usize, cqe: u32, extended: bool) {
+    pub fn create_cq(&self, device: &'static Device, address: usize, real: PollCq, cqe: u32, extended: bool) {
         let mut c = self.control();
         let Some(index) = c.cqs.take(&self.segment) else {
             return self.untracked();
@@ -215,9 +255,10 @@ impl Telemetry {
         put(&record.port, self.first_port(&c, device));
         record.life.store(Life::Live as u32, Release);
         let sink = self.sink(&mut c);
-        let cq = Cq { index, record, qps: &device.qps, hot: self.hot, sink, lock: SpinLock::default() };
+        let lock = OwnedLock::default();
+        let cq = Cq { index, address, record, real, qps: &device.qps, hot: self.hot, sink, lock };
         drop(c);
-        device.cqs.insert(address, Box::leak(Box::new(cq)));
+        self.objects.cqs.insert(address, Box::leak(Box::new(cq)));
     }
 
     fn first_port(&self, c: &Control, device: &Device) -> u32 {
@@ -243,17 +284,17 @@ impl Telemetry {
         c.shared_ring.map_or(Sink::None, Sink::Shared)
     }
 
-    /// The CQ at `address` is about to be destroyed.
-    pub fn hide_cq(&self, device: &'static Device, address: usize) -> Option<&'static Cq> {
-        let cq = device.cqs.remove(address)?;
+    /// The CQ at `address` is about to be destroyed: polls no longer find it.
+    pub fn hide_cq(&self, address: usize) -> Option<&'static Cq> {
+        let cq = self.objects.cqs.remove(address)?;
         // A poll that found it before is over once the lock was ours.
         drop(cq.lock.lock());
         Some(cq)
     }
 
     /// The provider refused to destroy it.
-    pub fn show_cq(&self, device: &'static Device, address: usize, cq: &'static Cq) {
-        device.cqs.insert(address, cq);
+    pub fn show_cq(&self, address: usize, cq: &'static Cq) {
+        self.objects.cqs.insert(address, cq);
     }
 
     /// It is destroyed.
@@ -267,7 +308,7 @@ impl Telemetry {
     }
 
     /// An SRQ was created at `address`.
-    pub fn create_srq(&self, device: &'static Device, address: usize, max_wr: u32, max_sge: u32) {
+    pub fn create_srq(&self, device: &'static Device, address: usize, real: PostSrqRecv, max_wr: u32, max_sge: u32) {
         let mut c = self.control();
         let Some(index) = c.srqs.take(&self.segment) else {
             return self.untracked();
@@ -278,7 +319,19 @@ impl Telemetry {
         put(&record.port, self.first_port(&c, device));
         record.life.store(Life::Live as u32, Release);
         drop(c);
-        device.srqs.insert(address, Box::leak(Box::new(Srq::new(index, record, max_wr, max_sge))));
+        self.objects
+            .srqs
+            .insert(address, Box::leak(Box::new(Srq::new(index, (address, device), record, real, max_wr, max_sge))));
+    }
+
+    /// The SRQ at `address` is about to be destroyed: posts no longer find it.
+    pub fn hide_srq(&self, address: usize) -> Option<&'static Srq> {
+        self.objects.srqs.remove(address)
+    }
+
+    /// The provider refused to destroy it.
+    pub fn show_srq(&self, address: usize, srq: &'static Srq) {
+        self.objects.srqs.insert(address, srq);
     }
 
     /// It is destroyed; receives that waited are dropped.
@@ -311,9 +364,10 @@ impl Telemetry {
             record.retired_ns.store(0, Relaxed);
             put(&record.life, Life::Live as u32);
         });
-        let qp = Qp::new(spec, address, index, record, detail, self.hot);
-        let stale = device.qps.set(spec.qp_num, Some(Box::leak(Box::new(qp))));
+        let qp: &'static Qp = Box::leak(Box::new(Qp::new(spec, address, index, record, detail, self.hot)));
         drop(c);
+        let stale = device.qps.set(spec.qp_num, Some(qp));
+        self.objects.qps.insert(address, qp);
         // The number is new, so a QP that still had it is gone: its context was closed behind our back.
         if let Some(old) = stale {
             self.retire_qp(old);
@@ -423,6 +477,7 @@ impl Telemetry {
                 }
             }
             fold::clear(from.0, from.1);
+            restart(qp);
         });
         if let Some(i) = kept {
             c.qps.retire(i);
@@ -435,7 +490,7 @@ impl Telemetry {
         let mut cqs = [send, recv.filter(|r| !send.is_some_and(|s| core::ptr::eq(s, *r)))];
         // Always in the same order, whichever CQ is whose.
         cqs.sort_by_key(|cq| cq.map(|c| core::ptr::from_ref(c) as usize));
-        let guards: [Option<Guard<'static, ()>>; 2] = cqs.map(|cq| cq.map(|c| c.lock.lock()));
+        let guards: [Option<OwnedGuard<'static, LastQp>>; 2] = cqs.map(|cq| cq.map(|c| c.lock.lock()));
         for (queue, done) in [(&qp.sends, &qp.record.send_done), (&qp.recvs, &qp.record.recv_done)] {
             let mut tail = queue.tail.lock();
             // SAFETY: the tail is locked, and so is the CQ that serves this queue.
@@ -449,11 +504,16 @@ impl Telemetry {
     /// The QP is about to be destroyed: completions no longer find it.
     pub fn hide_qp(&self, device: &'static Device, qp: &'static Qp) {
         device.qps.set(qp.spec.qp_num, None);
+        self.objects.qps.remove(qp.address);
+        for cq in [qp.spec.send_cq, qp.spec.recv_cq].into_iter().flatten() {
+            cq.lock.lock().forget(qp);
+        }
     }
 
     /// The provider refused to destroy it.
     pub fn show_qp(&self, device: &'static Device, qp: &'static Qp) {
         device.qps.set(qp.spec.qp_num, Some(qp));
+        self.objects.qps.insert(qp.address, qp);
     }
 
     /// A hidden QP is gone for good: what was in flight is dropped.
@@ -471,7 +531,16 @@ impl Telemetry {
     }
 }
 
-struct Quiet([Option<Guard<'static, ()>>; 2]);
+/// The totals of a quiesced QP start anew, as its record does.
+fn restart(qp: &Qp) {
+    for queue in [&qp.sends, &qp.recvs] {
+        let mut tail = queue.tail.lock();
+        // SAFETY: the tail is locked, and the caller holds the CQs' locks.
+        unsafe { queue.ring.restart(&mut tail) };
+    }
+}
+
+struct Quiet([Option<OwnedGuard<'static, LastQp>>; 2]);
 
 impl Drop for Quiet {
     fn drop(&mut self) {

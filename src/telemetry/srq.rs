@@ -1,9 +1,11 @@
 //! A shared receive queue: its receives are taken by completions of many QPs, so in no order that we could know.
 
+use super::qp::is_in_chain;
+use super::registry::Device;
 use crate::shm::layout::SrqRecord;
 use crate::shm::segment::{bump, raise};
 use crate::sync::{Guard, SpinLock};
-use crate::verbs::recv_bytes;
+use crate::verbs::{PostSrqRecv, recv_bytes};
 use core::sync::atomic::Ordering::Relaxed;
 use rdma_sys::ibv_recv_wr;
 use std::collections::VecDeque;
@@ -12,8 +14,14 @@ use std::collections::VecDeque;
 pub struct Srq {
     /// Index of its record.
     pub index: u32,
+    /// Address of the `ibv_srq`.
+    pub address: usize,
+    /// Its context.
+    pub device: &'static Device,
     /// Its record.
     pub record: &'static SrqRecord,
+    /// The provider's post.
+    pub real: PostSrqRecv,
     max_sge: u32,
     /// `(wr_id, bytes)` of each receive that waits, oldest first.
     waiting: SpinLock<VecDeque<(u64, u64)>>,
@@ -21,9 +29,16 @@ pub struct Srq {
 
 impl Srq {
     /// A queue of `max_wr` receives of at most `max_sge` elements.
-    pub fn new(index: u32, record: &'static SrqRecord, max_wr: u32, max_sge: u32) -> Srq {
+    pub fn new(
+        index: u32,
+        (address, device): (usize, &'static Device),
+        record: &'static SrqRecord,
+        real: PostSrqRecv,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Srq {
         let room = max_wr.min(1 << 20) as usize;
-        Srq { index, record, max_sge, waiting: SpinLock::new(VecDeque::with_capacity(room)) }
+        Srq { index, address, device, record, real, max_sge, waiting: SpinLock::new(VecDeque::with_capacity(room)) }
     }
 
     /// Locks the queue and notes the chain, before the provider gets it.
@@ -80,16 +95,32 @@ pub struct Posting<'a> {
 }
 
 impl Posting<'_> {
-    /// The provider took the first `accepted` of the chain (`None`: all).
+    /// The provider took the whole chain.
     #[inline]
-    pub fn finish(mut self, accepted: Option<u64>) {
-        if let Some(n) = accepted {
-            let keep = self.before.saturating_add(n as usize);
-            self.waiting.truncate(keep);
-        }
+    pub fn accepted(self) {
         let new = self.waiting.range(self.before.min(self.waiting.len())..);
         let (wr, bytes) = new.fold((0, 0), |(n, sum), (_, b)| (n + 1, sum + b));
         bump(&self.srq.record.post.wr_posted, wr);
         bump(&self.srq.record.post.bytes_posted, bytes);
+    }
+
+    /// The provider failed with `bad`: that WR and all behind it are refused.
+    ///
+    /// # Safety
+    /// `wr` is the chain of [`Srq::start`].
+    #[cold]
+    pub unsafe fn refused_from(mut self, mut wr: *const ibv_recv_wr, bad: *const ibv_recv_wr) {
+        let mut keep = self.before;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if is_in_chain(wr, bad, |w| w.next) {
+                while !core::ptr::eq(wr, bad) {
+                    keep += 1;
+                    wr = (*wr).next;
+                }
+            }
+        }
+        self.waiting.truncate(keep);
+        self.accepted();
     }
 }

@@ -1,7 +1,5 @@
-//! The one lock of the hot path: a spin lock that costs a single locked instruction when nobody competes.
-//!
-//! Providers hold locks of the same kind around their queues; ours are held around the provider's call, so that what is
-//! counted has the provider's order. A holder that is preempted makes others yield instead of burning its core.
+//! A spin lock that costs a single locked instruction when nobody competes. A holder that is preempted makes others
+//! yield instead of burning its core.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -51,19 +49,29 @@ impl<T> SpinLock<T> {
 
     #[cold]
     fn wait(&self) {
-        let mut spins = 0u32;
+        let mut pause = Pause::default();
         loop {
             while self.held.load(Relaxed) {
-                spins += 1;
-                if spins.is_multiple_of(128) {
-                    std::thread::yield_now();
-                } else {
-                    core::hint::spin_loop();
-                }
+                pause.once();
             }
             if self.held.compare_exchange_weak(false, true, Acquire, Relaxed).is_ok() {
                 return;
             }
+        }
+    }
+}
+
+/// Waiting for another thread: spin a while, then let others run.
+#[derive(Default)]
+pub(super) struct Pause(u32);
+
+impl Pause {
+    pub(super) fn once(&mut self) {
+        self.0 = self.0.wrapping_add(1);
+        if self.0.is_multiple_of(128) {
+            std::thread::yield_now();
+        } else {
+            core::hint::spin_loop();
         }
     }
 }

@@ -1,0 +1,210 @@
+//! A lock that its first user owns: while no other thread wants it, taking and giving it are plain stores.
+//!
+//! The owner says "busy" and then looks whether it still owns the lock; who takes the lock away says "shared" and then
+//! looks whether the owner is busy. One of the two must see the other, for which a fence is needed on both sides. The
+//! owner's would cost as much as a locked instruction, so the one who takes it away makes *all* threads of the process
+//! pass a barrier, with the system call `membarrier`, once. From then on the lock is an ordinary spin lock.
+
+use super::spin::{Guard, Pause, SpinLock};
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence,
+    fence,
+};
+
+/// No thread has used the lock yet.
+const NOBODY: usize = 0;
+/// Several threads use it.
+const SHARED: usize = 1;
+
+/// Whether new locks may have owners.
+static OWNERS: AtomicBool = AtomicBool::new(false);
+
+/// Asks the kernel for `membarrier`; without it every lock is shared from the start. Call once per process, before locks
+/// are made.
+pub fn allow_owners() {
+    const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
+    // SAFETY: the call takes no memory.
+    let rc = unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) };
+    OWNERS.store(rc == 0, Relaxed);
+}
+
+/// Makes every running thread of the process pass a full memory barrier.
+fn barrier_everywhere() {
+    const PRIVATE_EXPEDITED: i32 = 1 << 3;
+    // SAFETY: the call takes no memory.
+    let rc = unsafe { libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) };
+    if rc != 0 {
+        // Forbidden since it was registered (a seccomp filter). A store leaves the processor's buffer within microseconds.
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    fence(SeqCst);
+}
+
+/// A number that no two living threads share, never 0 or 1.
+#[inline(always)]
+fn this_thread() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let thread: usize;
+        // SAFETY: on x86-64 Linux the first word at %fs is the address of the thread's control block.
+        unsafe {
+            core::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(pure, readonly, nostack, preserves_flags))
+        };
+        thread
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        // SAFETY: no preconditions.
+        unsafe { libc::pthread_self() as usize }
+    }
+}
+
+/// A value behind a lock that is free of charge for its first user, on cache lines of its own.
+#[repr(align(64))]
+pub struct OwnedLock<T> {
+    owner: AtomicUsize,
+    busy: AtomicBool,
+    shared: SpinLock<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock gives one thread at a time access to the value.
+unsafe impl<T: Send> Sync for OwnedLock<T> {}
+// SAFETY: the lock owns its value.
+unsafe impl<T: Send> Send for OwnedLock<T> {}
+
+impl<T: Default> Default for OwnedLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> OwnedLock<T> {
+    /// An open lock without an owner.
+    pub fn new(value: T) -> Self {
+        let owner = AtomicUsize::new(if OWNERS.load(Relaxed) { NOBODY } else { SHARED });
+        OwnedLock { owner, busy: AtomicBool::new(false), shared: SpinLock::new(()), value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for the lock.
+    #[inline(always)]
+    pub fn lock(&self) -> OwnedGuard<'_, T> {
+        let me = this_thread();
+        if self.owner.load(Relaxed) == me {
+            self.busy.store(true, Relaxed);
+            // SYNC POINT: with barrier_everywhere in `take_away`, orders the store before the load below.
+            compiler_fence(SeqCst);
+            if self.owner.load(Acquire) == me {
+                return OwnedGuard { lock: self, shared: None };
+            }
+            self.busy.store(false, Release);
+        }
+        self.lock_slowly(me)
+    }
+
+    #[cold]
+    fn lock_slowly(&self, me: usize) -> OwnedGuard<'_, T> {
+        if self.owner.compare_exchange(NOBODY, me, Acquire, Relaxed).is_ok() {
+            return self.lock();
+        }
+        let shared = self.shared.lock();
+        if self.owner.load(Relaxed) != SHARED {
+            self.take_away();
+        }
+        OwnedGuard { lock: self, shared: Some(shared) }
+    }
+
+    /// Ends the ownership, whoever's it is, and waits until the owner is out. Holds `shared`.
+    fn take_away(&self) {
+        self.owner.store(SHARED, SeqCst);
+        barrier_everywhere();
+        let mut pause = Pause::default();
+        // SYNC POINT: Acquire pairs with the owner's Release in OwnedGuard::drop.
+        while self.busy.load(Acquire) {
+            pause.once();
+        }
+    }
+}
+
+/// Holds the lock until it is dropped.
+pub struct OwnedGuard<'a, T> {
+    lock: &'a OwnedLock<T>,
+    shared: Option<Guard<'a, ()>>,
+}
+
+impl<T> Deref for OwnedGuard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for OwnedGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard holds the lock, and it is borrowed exclusively.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for OwnedGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.shared.is_none() {
+            self.lock.busy.store(false, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_user_owns_it_and_a_second_one_makes_it_shared() {
+        allow_owners();
+        let lock = OwnedLock::new(0);
+        *lock.lock() += 1;
+        assert_eq!(lock.owner.load(Relaxed), this_thread());
+        std::thread::scope(|s| {
+            s.spawn(|| *lock.lock() += 1);
+        });
+        assert_eq!(lock.owner.load(Relaxed), SHARED);
+        assert_eq!(*lock.lock(), 2);
+    }
+
+    #[test]
+    fn no_increment_is_lost_while_ownership_ends() {
+        allow_owners();
+        for _ in 0..300 {
+            let lock = OwnedLock::new(0u64);
+            let (mine, others) = (std::cell::Cell::new(0u64), AtomicUsize::new(0));
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    for _ in 0..50 {
+                        *lock.lock() += 1;
+                        others.fetch_add(1, Relaxed);
+                    }
+                });
+                for _ in 0..5000 {
+                    *lock.lock() += 1;
+                    mine.set(mine.get() + 1);
+                }
+            });
+            assert_eq!(*lock.lock(), mine.get() + others.load(Relaxed) as u64);
+        }
+    }
+
+    #[test]
+    fn threads_have_different_numbers() {
+        let mine = this_thread();
+        std::thread::scope(|s| {
+            s.spawn(move || assert_ne!(this_thread(), mine));
+        });
+        assert!(mine > SHARED);
+    }
+}
