@@ -251,6 +251,19 @@ impl Model {
     /// Adds up the reader's last copy.
     pub fn new(r: &Reader) -> Model {
         let mut m = Model::default();
+        m.refill(r);
+        m
+    }
+
+    /// As [`Model::new`], into the memory of a model that is not needed any more.
+    pub fn refill(&mut self, r: &Reader) {
+        let m = self;
+        m.ports.clear();
+        m.peers.clear();
+        m.qps.clear();
+        m.cqs.clear();
+        m.srqs.clear();
+        m.qps.reserve(r.qps.len());
         for p in r.ports.iter().take_while(|p| p.used.load(Acquire) == 1) {
             let line = Line {
                 send: Counters::sends(&p.retired.send_post, &p.retired.send_done),
@@ -287,7 +300,6 @@ impl Model {
             m.qps.push(view);
         }
         m.add_cqs_and_srqs(r);
-        m
     }
 
     fn add_cqs_and_srqs(&mut self, r: &Reader) {
@@ -315,12 +327,12 @@ impl Model {
             // QPs count an SRQ's receive when it completes; only what still waits in the SRQ, or left it without a
             // completion, is the port's besides.
             if let Some(p) = self.ports.get_mut(s.port.load(Relaxed) as usize) {
-                let by_qps = recv.wr_completed + recv.wr_failed;
+                let by_qps = recv.wr_completed.saturating_add(recv.wr_failed);
                 let waiting = Counters {
                     wr_posted: recv.wr_posted.saturating_sub(by_qps),
                     wr_outstanding: recv.wr_outstanding,
                     wr_dropped: recv.wr_dropped,
-                    bytes_posted: recv.bytes_outstanding + recv.bytes_dropped,
+                    bytes_posted: recv.bytes_outstanding.saturating_add(recv.bytes_dropped),
                     bytes_outstanding: recv.bytes_outstanding,
                     bytes_dropped: recv.bytes_dropped,
                     ..Counters::default()
