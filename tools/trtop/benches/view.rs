@@ -51,8 +51,8 @@ fn measure(dir: &Path, made: &Made, view: View) -> bool {
     // The real backend, into nowhere: escape sequences are made, too.
     let nowhere = std::fs::File::create("/dev/null").expect("/dev/null");
     let viewport = ratatui::Viewport::Fixed(ratatui::layout::Rect::new(0, 0, 200, 60));
-    let mut terminal =
-        Terminal::with_options(CrosstermBackend::new(nowhere), ratatui::TerminalOptions { viewport }).expect("terminal");
+    let mut terminal = Terminal::with_options(CrosstermBackend::new(nowhere), ratatui::TerminalOptions { viewport })
+        .expect("terminal");
     let mut frame = Frame::default();
     let mut redraws = Vec::new();
     let (start, mut used) = (Instant::now(), Duration::ZERO);

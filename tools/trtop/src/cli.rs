@@ -103,7 +103,9 @@ pub struct LsArgs {
 
 /// Options of `trtop clean`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Never removes the segment of a live process. Other users' segments are left to them, unless root cleans.")]
+#[command(
+    after_help = "Never removes the segment of a live process. Other users' segments are left to them, unless root cleans."
+)]
 pub struct CleanArgs {
     /// Only say what would be removed
     #[arg(long)]
@@ -124,8 +126,7 @@ pub struct RunArgs {
 }
 
 fn number(text: &str) -> Result<f64, String> {
-    text.parse()
-        .map_err(|_| "not a number of seconds".to_string())
+    text.parse().map_err(|_| "not a number of seconds".to_string())
 }
 
 fn seconds_of_view(text: &str) -> Result<f64, String> {
@@ -155,9 +156,7 @@ mod tests {
     #[test]
     fn what_run_runs_keeps_its_own_options() {
         let cli = Cli::try_parse_from(["trtop", "run", "--", "ls", "--lib", "x"]).unwrap();
-        let Some(Command::Run(r)) = cli.command else {
-            panic!()
-        };
+        let Some(Command::Run(r)) = cli.command else { panic!() };
         assert_eq!((r.command.len(), r.lib), (3, None));
     }
 

@@ -105,7 +105,7 @@ impl Col {
             Col::Received => "RCVD",
             Col::Errors => "ERR",
             Col::OutSpark => "OUT over time",
-            Col::RateSpark => "SEND+RECV over time",
+            Col::RateSpark => "BW over time",
         }
     }
 

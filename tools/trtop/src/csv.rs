@@ -44,8 +44,7 @@ const COUNTERS: [&str; 13] = [
     "cqes",
 ];
 const DETAILS: [&str; 3] = ["opcodes", "errors", "recv_errors"];
-const LATENCY: [&str; 8] =
-    ["samples", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns", "buckets"];
+const LATENCY: [&str; 8] = ["samples", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns", "buckets"];
 /// Fields that only events have; `bytes_outstanding` and others they share.
 const EVENT: [&str; 4] = ["end_ns", "status", "bytes", "latency_ns"];
 

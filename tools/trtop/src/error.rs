@@ -14,19 +14,13 @@ pub struct Failure {
 impl Failure {
     /// Exit code 1.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure {
-            code: 1,
-            message: message.into(),
-        }
+        Failure { code: 1, message: message.into() }
     }
 
     /// A write to standard output failed. A reader that went away (`trtop ls | head`) is not a failure worth a word.
     pub fn output(e: &io::Error) -> Failure {
         if e.kind() == io::ErrorKind::BrokenPipe {
-            Failure {
-                code: 0,
-                message: String::new(),
-            }
+            Failure { code: 0, message: String::new() }
         } else {
             Failure::new(format!("cannot write to standard output: {e}"))
         }
@@ -43,7 +37,5 @@ pub type Outcome = Result<(), Failure>;
 pub fn print(text: &str) -> Outcome {
     use io::Write;
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|e| Failure::output(&e))
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| Failure::output(&e))
 }

@@ -75,8 +75,7 @@ fn repeat(dir: &Path, o: &DumpArgs, every: Duration) -> Outcome {
 
 /// Copies every segment. Files that cannot be read are named on stderr if `say`; other users' are only counted.
 fn take(dir: &Path, o: &DumpArgs, say: bool) -> Result<Snapshot, Failure> {
-    let found =
-        discover::list(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
+    let found = discover::list(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
     let mut segments = Vec::new();
     let mut denied = 0;
     for f in found.iter().filter(|f| o.pid.is_empty() || o.pid.contains(&f.pid)) {
@@ -133,8 +132,7 @@ fn table(g: &SegmentJson, events: bool) -> String {
     let rank = g.rank.map_or(String::new(), |r| format!(" rank {r}"));
     let life = if g.alive { "live" } else { "dead" };
     let mut out = format!("pid {} {life}{rank} on {}: {}\n", g.pid, g.host, g.command);
-    const NUMBERS: [&str; 9] =
-        [">POSTED", ">DONE", ">OUT", ">SENT", ">OUT-B", ">RECVS", ">RCVD", ">ERR", ">P99"];
+    const NUMBERS: [&str; 9] = [">POSTED", ">DONE", ">OUT", ">SENT", ">OUT-B", ">RECVS", ">RCVD", ">ERR", ">P99"];
     let numbers = |l: &Line, d: &snapshot::Details| -> Vec<String> {
         vec![
             count(l.send.wr_posted),

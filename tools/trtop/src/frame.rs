@@ -115,13 +115,21 @@ impl Process {
     /// Rates of a port; one that was not there before started at zero.
     pub fn port_rates(&self, i: usize) -> Option<Rates> {
         let zero = Line::default();
-        Rates::between(self.before.ports.get(i).map_or(&zero, |p| &p.line), &self.now.ports.get(i)?.line, self.interval_s)
+        Rates::between(
+            self.before.ports.get(i).map_or(&zero, |p| &p.line),
+            &self.now.ports.get(i)?.line,
+            self.interval_s,
+        )
     }
 
     /// Rates of a peer; likewise.
     pub fn peer_rates(&self, i: usize) -> Option<Rates> {
         let zero = Line::default();
-        Rates::between(self.before.peers.get(i).map_or(&zero, |p| &p.line), &self.now.peers.get(i)?.line, self.interval_s)
+        Rates::between(
+            self.before.peers.get(i).map_or(&zero, |p| &p.line),
+            &self.now.peers.get(i)?.line,
+            self.interval_s,
+        )
     }
 
     /// Rates of a QP, the one at `position` of [`Model::qps`]; likewise.

@@ -21,10 +21,7 @@ pub fn run(topic: &[String]) -> Outcome {
         let Some(next) = at.find_subcommand_mut(name) else {
             return Err(Failure {
                 code: 2,
-                message: format!(
-                    "no help on '{name}'; there is help on: env {}",
-                    known.join(" ")
-                ),
+                message: format!("no help on '{name}'; there is help on: env {}", known.join(" ")),
             });
         };
         at = next;
@@ -39,10 +36,7 @@ pub fn environment() -> String {
          A bad value is named on stderr, its default is used, and the program runs.\n",
     );
     for s in TABLE {
-        out += &format!(
-            "\n{}\n    {}\n    values:  {}\n    default: {}\n",
-            s.name, s.help, s.values, s.default
-        );
+        out += &format!("\n{}\n    {}\n    values:  {}\n    default: {}\n", s.name, s.help, s.values, s.default);
     }
     out
 }

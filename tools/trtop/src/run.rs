@@ -21,19 +21,9 @@ pub fn run(o: &RunArgs) -> Outcome {
         None => find(&std::env::current_exe().unwrap_or_default())?,
     };
     let preload = preload(&lib, std::env::var_os("LD_PRELOAD").as_deref());
-    let e = Command::new(&o.command[0])
-        .args(&o.command[1..])
-        .env("LD_PRELOAD", preload)
-        .exec();
-    let code = if e.kind() == std::io::ErrorKind::NotFound {
-        127
-    } else {
-        126
-    };
-    Err(Failure {
-        code,
-        message: format!("cannot run {}: {e}", o.command[0].display()),
-    })
+    let e = Command::new(&o.command[0]).args(&o.command[1..]).env("LD_PRELOAD", preload).exec();
+    let code = if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    Err(Failure { code, message: format!("cannot run {}: {e}", o.command[0].display()) })
 }
 
 /// The library beside the executable, or in `../lib` from there.
@@ -52,23 +42,12 @@ fn find(exe: &Path) -> Result<PathBuf, Failure> {
 
 /// An absolute name that the dynamic linker takes; it splits LD_PRELOAD at colons and spaces.
 fn usable(path: &Path) -> Result<PathBuf, Failure> {
-    let full = path
-        .canonicalize()
-        .map_err(|e| Failure::new(format!("cannot preload {}: {e}", path.display())))?;
+    let full = path.canonicalize().map_err(|e| Failure::new(format!("cannot preload {}: {e}", path.display())))?;
     std::fs::File::open(&full)
         .and_then(|f| f.metadata())
-        .and_then(|m| {
-            m.is_file()
-                .then_some(())
-                .ok_or_else(|| std::io::Error::other("not a file"))
-        })
+        .and_then(|m| m.is_file().then_some(()).ok_or_else(|| std::io::Error::other("not a file")))
         .map_err(|e| Failure::new(format!("cannot preload {}: {e}", full.display())))?;
-    if full
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n'))
-    {
+    if full.as_os_str().as_bytes().iter().any(|b| matches!(b, b':' | b' ' | b'\t' | b'\n')) {
         return Err(Failure::new(format!(
             "cannot preload {}: LD_PRELOAD allows no colon or blank in a name; put the library elsewhere",
             full.display()

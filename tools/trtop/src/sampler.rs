@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use telereduce::shm::discover::{self, Found};
-use telereduce::shm::model::{Model, PeerView};
+use telereduce::shm::model::PeerView;
 use telereduce::shm::reader::{ReadError, Reader};
 use telereduce::shm::snapshot::{Missed, details};
 
 /// Details are copied at most this often.
-const DETAILS_EVERY: Duration = Duration::from_secs(1);
+const DETAILS_EVERY: Duration = Duration::from_millis(500);
 /// A segment that its process has not finished creating is not worth a word before.
 const CREATION: Duration = Duration::from_secs(2);
 
@@ -165,7 +165,8 @@ fn update(p: &mut Process, r: &Reader) {
         panics: h.panics.load(Relaxed),
         events_overwritten: 0,
     };
-    p.before = std::mem::replace(&mut p.now, Model::new(r));
+    std::mem::swap(&mut p.before, &mut p.now);
+    p.now.refill(r);
     p.port_names = p.now.ports.iter().map(port_text).collect();
     p.peer_names = p.now.peers.iter().map(PeerView::name).collect();
     p.history.resize_with(p.now.ports.len(), History::default);

@@ -25,20 +25,12 @@ pub fn bytes(n: u64) -> String {
 
 /// Bits per second from bytes per second: `92.3 Gb/s`; at most 9 characters.
 pub fn bits_per_s(bytes_per_s: f64) -> String {
-    scaled(
-        bytes_per_s * 8.0,
-        &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s", "Pb/s"],
-        " ",
-    )
+    scaled(bytes_per_s * 8.0, &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s", "Pb/s"], " ")
 }
 
 /// A count: exact below 100,000, then `123k`, `1.23M`; at most 5 characters.
 pub fn count(n: u64) -> String {
-    if n < 100_000 {
-        n.to_string()
-    } else {
-        scaled(n as f64, &["", "k", "M", "G", "T", "P", "E"], "")
-    }
+    if n < 100_000 { n.to_string() } else { scaled(n as f64, &["", "k", "M", "G", "T", "P", "E"], "") }
 }
 
 /// A count per second: `12`, `1.23k`, `4.56M`; at most 5 characters.
@@ -67,12 +59,7 @@ pub fn latency(ns: u64) -> String {
 
 /// An age: `12s`, `3m05s`, `2h10m`, `5d03h`.
 pub fn age(seconds: u64) -> String {
-    let (d, h, m, s) = (
-        seconds / 86400,
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    );
+    let (d, h, m, s) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     match (d, h, m) {
         (0, 0, 0) => format!("{s}s"),
         (0, 0, _) => format!("{m}m{s:02}s"),

@@ -53,6 +53,9 @@ fn title(row: &Row) -> String {
 }
 
 fn counters(label: &'static str, c: &Counters) -> (&'static str, String) {
+    if *c == Counters::default() {
+        return (label, "none".into());
+    }
     let pair = |name: &str, wr: u64, b: u64| format!("{name} {} WR {}", exact(wr), bytes(b));
     let mut parts =
         vec![pair("posted", c.wr_posted, c.bytes_posted), pair("completed", c.wr_completed, c.bytes_completed)];
@@ -77,13 +80,8 @@ fn details(row: &Row, d: &Detail) -> Vec<(&'static str, String)> {
     errors.extend(by_status(&d.details.recv_errors, " (recv)"));
     let mut lines = vec![("opcodes", list(opcodes.collect())), ("errors", list(errors))];
     if let Some(e) = &d.last_error {
-        let what = format!(
-            "{} vendor {:#x} wr_id {:#x} at {} UTC",
-            e.status,
-            e.vendor_err,
-            e.wr_id,
-            time_of_day(e.time_ns)
-        );
+        let what =
+            format!("{} vendor {:#x} wr_id {:#x} at {} UTC", e.status, e.vendor_err, e.wr_id, time_of_day(e.time_ns));
         lines.push(("last", what));
     }
     lines.push(("latency", latency_text(row.process.latency_every, d)));

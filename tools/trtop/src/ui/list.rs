@@ -45,21 +45,26 @@ pub fn place(all: &[Column], width: u16) -> Vec<Placed> {
     by_order.sort_by_key(|&i| all[i].order);
     let mut chosen = vec![false; all.len()];
     let mut used: u16 = 0;
-    for i in by_order {
+    for &i in &by_order {
         let gap = u16::from(used > 0);
         if used == 0 || used + gap + all[i].min <= width {
             used += gap + all[i].min;
             chosen[i] = true;
         }
     }
+    // What is left goes to those that can use it, again the important ones first.
     let mut spare = width.saturating_sub(used);
+    let mut widths: Vec<u16> = all.iter().map(|c| c.min).collect();
+    for &i in by_order.iter().filter(|&&i| chosen[i]) {
+        let grow = spare.min(all[i].max - all[i].min);
+        spare -= grow;
+        widths[i] += grow;
+    }
     let mut x = 0;
     let mut placed = Vec::new();
-    for c in all.iter().zip(&chosen).filter(|(_, on)| **on).map(|(c, _)| c) {
-        let grow = spare.min(c.max - c.min);
-        spare -= grow;
-        let w = (c.min + grow).min(width.saturating_sub(x));
-        placed.push(Placed { col: c.col, x, width: w });
+    for i in (0..all.len()).filter(|&i| chosen[i]) {
+        let w = widths[i].min(width.saturating_sub(x));
+        placed.push(Placed { col: all[i].col, x, width: w });
         x += w + 1;
     }
     placed
@@ -234,18 +239,21 @@ mod tests {
         let narrow: Vec<Column> =
             ports::COLUMNS.iter().copied().filter(|c| fits_lines(View::Ports, c.col, 80)).collect();
         let cols: Vec<Col> = place(&narrow, 80).iter().map(|p| p.col).collect();
-        assert_eq!(cols, [
-            Col::Pid,
-            Col::Rank,
-            Col::Port,
-            Col::Qps,
-            Col::Send,
-            Col::Recv,
-            Col::WrRate,
-            Col::Out,
-            Col::OutBytes,
-            Col::High,
-            Col::Errors
-        ]);
+        assert_eq!(
+            cols,
+            [
+                Col::Pid,
+                Col::Rank,
+                Col::Port,
+                Col::Qps,
+                Col::Send,
+                Col::Recv,
+                Col::WrRate,
+                Col::Out,
+                Col::OutBytes,
+                Col::High,
+                Col::Errors
+            ]
+        );
     }
 }

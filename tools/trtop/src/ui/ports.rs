@@ -15,7 +15,7 @@ use ratatui::style::Style;
 /// From this width on, everything fits one line.
 pub const WIDE: u16 = 160;
 
-/// Columns; the first ten make 80 cells.
+/// Columns; the first eleven make 80 cells.
 pub const COLUMNS: &[Column] = &[
     column(Col::Pid, 7, 7, 0),
     column(Col::Rank, 4, 6, 3),
@@ -28,12 +28,12 @@ pub const COLUMNS: &[Column] = &[
     column(Col::OutBytes, 7, 7, 6),
     column(Col::High, 5, 5, 9),
     column(Col::Errors, 4, 5, 10),
-    column(Col::HighBytes, 7, 7, 14),
-    column(Col::Sent, 7, 7, 13),
-    column(Col::Received, 7, 7, 15),
-    column(Col::OutSpark, 14, 40, 11),
-    column(Col::RateSpark, 19, 40, 12),
-    column(Col::Command, 12, u16::MAX, 11),
+    column(Col::HighBytes, 7, 7, 15),
+    column(Col::Sent, 7, 7, 14),
+    column(Col::Received, 7, 7, 16),
+    column(Col::OutSpark, 14, 24, 11),
+    column(Col::RateSpark, 14, 24, 12),
+    column(Col::Command, 12, u16::MAX, 13),
 ];
 
 /// Lines per row at this width.
@@ -46,10 +46,13 @@ pub fn second_line(area: Rect, buf: &mut Buffer, row: &Row, theme: Theme, over: 
     let style = |s: Style| over.unwrap_or(s);
     let (l, width) = (row.line(), area.width);
     // Sparklines get what the text leaves, at most 16 cells each.
-    let spark = usize::from((width / 5).min(16));
-    let right = if width >= 40 { 2 * (spark as u16 + 5) } else { 0 };
+    let spark = usize::from((width * 3 / 20).min(16));
+    let right = if width >= 40 { 2 * (spark as u16 + 4) } else { 0 };
     let left = Rect { width: width.saturating_sub(right), ..area };
-    let totals = format!("sent {} rcvd {} ", units::bytes(l.send.bytes_completed), units::bytes(l.recv.bytes_completed));
+    let mut totals = format!("sent {} ", units::bytes(l.send.bytes_completed));
+    if l.recv.bytes_completed > 0 {
+        totals += &format!("rcvd {} ", units::bytes(l.recv.bytes_completed));
+    }
     let totals_width = if left.width >= 36 { totals.len() as u16 } else { 0 };
     let command = Rect { width: left.width.saturating_sub(totals_width + 1), ..left };
     super::put(buf, command, left.x.saturating_add(2), &Col::Command.text(row, 0), style(theme.label()));
@@ -58,8 +61,7 @@ pub fn second_line(area: Rect, buf: &mut Buffer, row: &Row, theme: Theme, over: 
     }
     let (Some(h), true) = (row.process.history.get(row.position), right > 0) else { return };
     let mut x = left.right();
-    for (word, values, s) in
-        [("out ", &h.outstanding, theme.spark_out()), ("bw  ", &h.bytes_per_s, theme.spark_rate())]
+    for (word, values, s) in [("out ", &h.outstanding, theme.spark_out()), ("bw ", &h.bytes_per_s, theme.spark_rate())]
     {
         x = super::put(buf, area, x, word, style(theme.label()));
         x = super::put(buf, area, x, &sparkline(values, spark), style(s));

@@ -1,0 +1,339 @@
+//! What the live view shows: each list at 80x24 and 200x60, every kind of trouble, and every size of terminal.
+
+mod support;
+
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier};
+use std::path::Path;
+use std::time::Duration;
+use support::{segment, who};
+use trtop::app::App;
+use trtop::frame::Frame;
+use trtop::rows::View;
+use trtop::sampler::Sampler;
+use trtop::ui::{self, theme::Theme};
+
+fn app() -> App {
+    App::new(Duration::from_secs(1), Theme::new(false))
+}
+
+fn press(a: &mut App, keys: &str) {
+    for c in keys.chars() {
+        let code = match c {
+            '\n' => KeyCode::Enter,
+            '\u{1b}' => KeyCode::Esc,
+            '\t' => KeyCode::Tab,
+            c => KeyCode::Char(c),
+        };
+        a.key(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+}
+
+fn draw(a: &mut App, frame: &Frame, width: u16, height: u16) -> Buffer {
+    let area = Rect::new(0, 0, width, height);
+    let mut buf = Buffer::empty(area);
+    ui::draw(area, &mut buf, a, frame);
+    buf
+}
+
+fn lines(buf: &Buffer) -> Vec<String> {
+    (0..buf.area.height)
+        .map(|y| (0..buf.area.width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_string())
+        .collect()
+}
+
+fn screen(a: &mut App, frame: &Frame, width: u16, height: u16) -> Vec<String> {
+    lines(&draw(a, frame, width, height))
+}
+
+/// The line that holds `text`, which must be there.
+fn line<'a>(screen: &'a [String], text: &str) -> &'a str {
+    screen.iter().find(|l| l.contains(text)).unwrap_or_else(|| panic!("no {text:?} in\n{}", screen.join("\n")))
+}
+
+/// Two processes; the first has traffic between the two refreshes that are taken `ms` apart by the frame's own clock.
+fn busy(dir: &Path) -> (Sampler, Frame) {
+    let a = segment(dir, &who(4000, "ib_write_bw -d mlx5_0 node8", Some(3)), 4);
+    segment(dir, &who(4001, "python train.py", None), 2);
+    a.traffic(0, 10, 65536, 4, 3000);
+    let mut sampler = Sampler::new(dir, &[]);
+    let frame = sampler.sample(Frame::default(), None);
+    a.traffic(0, 1000, 65536, 998, 3000);
+    a.failure(2, 12, 1 << 20);
+    let mut frame = sampler.sample(frame, None);
+    // As if exactly a tenth of a second had passed.
+    for p in &mut frame.processes {
+        p.interval_s = 0.1;
+    }
+    (sampler, frame)
+}
+
+#[test]
+fn ports_at_80x24() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_s, frame) = busy(dir.path());
+    let s = screen(&mut app(), &frame, 80, 24);
+    assert_eq!(s.len(), 24);
+    assert!(s[0].contains("trtop") && s[0].contains("2 live") && s[0].contains("every 1 s"), "{}", s[0]);
+    assert!(s[1].contains("1 Ports") && s[1].contains("sort PID▲"), "{}", s[1]);
+    // 998 WRs of 64 KiB in 0.1 s.
+    assert_eq!(s[2], " all  send 5.23 Gb/s  recv 0 b/s  9.98k WR/s  outstanding 8 WR 524 kB");
+    assert_eq!(s[3], "    PID RANK PORT         QPS      SEND      RECV  WR/s   OUT   OUT-B  HIGH  ERR");
+    assert_eq!(s[4], "   4000    3 mlx5_0:1       2 5.23 Gb/s     0 b/s 9.98k     8  524 kB  1000    1");
+    assert!(s[5].starts_with("  ib_write_bw -d mlx5_0 node8") && s[5].contains("sent 65.7 MB"), "{}", s[5]);
+    assert!(s[5].contains("out") && s[5].contains("bw") && s[5].contains('█'), "{}", s[5]);
+    assert_eq!(s[6], "   4000    3 mlx5_0:2       2     0 b/s     0 b/s     0     0     0 B     0    0");
+    assert_eq!(s[8], "   4001    - mlx5_0:1       1     0 b/s     0 b/s     0     0     0 B     0    0");
+    assert_eq!(s[23], "F1 help  Tab view  / filter  s sort  Space pause  +- rate  Enter more  q quit");
+}
+
+#[test]
+fn ports_at_200x60_have_one_line_each_with_command_totals_and_sparklines() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_s, frame) = busy(dir.path());
+    let s = screen(&mut app(), &frame, 200, 60);
+    for title in ["PID", "RANK", "PORT", "QPS", "SEND", "OUT-B", "HIGH-B", "SENT", "RCVD", "OUT over time", "COMMAND"] {
+        assert!(s[3].contains(title), "{title} in {}", s[3]);
+    }
+    let first = line(&s, "mlx5_0:1");
+    assert!(
+        first.contains("ib_write_bw -d mlx5_0 node8") && first.contains("65.7 MB") && first.contains('█'),
+        "{first}"
+    );
+    assert_eq!(s.iter().filter(|l| l.contains(" mlx5_0:")).count(), 4);
+}
+
+#[test]
+fn qps_and_peers_at_both_sizes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_s, frame) = busy(dir.path());
+    let mut a = app();
+    press(&mut a, "\t");
+    let s = screen(&mut a, &frame, 80, 24);
+    assert_eq!(s[3], "    PID RANK       QP ST   PORT     PEER                 SEND   OUT   OUT-B  ERR");
+    assert_eq!(s[4], "   4000    3     1000 RTS  mlx5_0:1 10.0.0.1        5.23 Gb/s     8  524 kB    0");
+    assert_eq!(s.iter().filter(|l| l.contains(" RTS ")).count(), 6);
+    let s = screen(&mut a, &frame, 200, 60);
+    let first = line(&s, " 1000 ");
+    assert!(first.contains("RC") && first.contains(" 2000 ") && first.contains("ib_write_bw"), "{first}");
+
+    press(&mut a, "\t");
+    let s = screen(&mut a, &frame, 80, 24);
+    assert_eq!(s[3], "    PID RANK ST   PEER                PORT          SEND      RECV   OUT   OUT-B");
+    assert!(line(&s, "10.0.0.1").contains("5.23 Gb/s"));
+    assert!(line(&screen(&mut a, &frame, 200, 60), "10.0.0.1").contains("ib_write_bw"));
+}
+
+#[test]
+fn before_the_second_refresh_rates_are_unknown_not_zero() {
+    let dir = tempfile::tempdir().unwrap();
+    segment(dir.path(), &who(4000, "x", None), 1);
+    let frame = Sampler::new(dir.path(), &[]).sample(Frame::default(), None);
+    let s = screen(&mut app(), &frame, 80, 24);
+    assert_eq!(s[4], "   4000    - mlx5_0:1       1         -         -     -     0     0 B     0    0");
+}
+
+#[test]
+fn filter_finds_device_peer_qp_command_pid_and_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_s, frame) = busy(dir.path());
+    for (view, text, rows) in [
+        ("1", "MLX5", 4),
+        ("1", "train", 2),
+        ("1", "4000", 2),
+        ("1", "rank 3", 2),
+        ("1", "nothing like it", 0),
+        ("2", "1003", 1),
+        ("2", "10.0.0.2", 2),
+        ("3", "10.0.0.2", 2),
+    ] {
+        let mut a = app();
+        press(&mut a, view);
+        press(&mut a, "/");
+        press(&mut a, text);
+        press(&mut a, "\n");
+        let s = screen(&mut a, &frame, 200, 60);
+        let n = s[4..].iter().filter(|l| l.contains(" mlx5_0:")).count();
+        assert_eq!(n, rows, "{view} {text}\n{}", s.join("\n"));
+        assert!(s[1].contains(&format!("filter {text}")));
+        press(&mut a, "\u{1b}");
+        assert!(!screen(&mut a, &frame, 200, 60)[1].contains("filter"));
+    }
+}
+
+#[test]
+fn sorting_orders_rows_and_inverts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_s, frame) = busy(dir.path());
+    let mut a = app();
+    let pids = |s: &[String]| -> Vec<String> {
+        s[4..].iter().filter(|l| l.contains(" mlx5_0:")).map(|l| l.trim()[..4].to_string()).collect()
+    };
+    assert_eq!(pids(&screen(&mut a, &frame, 200, 60)), ["4000", "4000", "4001", "4001"]);
+    press(&mut a, "I");
+    assert_eq!(pids(&screen(&mut a, &frame, 200, 60)), ["4001", "4001", "4000", "4000"]);
+}
+
+#[test]
+fn the_selection_stays_with_its_row_and_on_the_screen() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = segment(dir.path(), &who(4000, "x", None), 100);
+    let mut sampler = Sampler::new(dir.path(), &[]);
+    let frame = sampler.sample(Frame::default(), None);
+    let mut a = app();
+    let selected = |b: &Buffer| -> String {
+        let y =
+            (4..b.area.height - 1).find(|y| b[(0, *y)].modifier.contains(Modifier::REVERSED)).expect("a selected row");
+        lines(b)[usize::from(y)].split_whitespace().nth(2).unwrap().to_string()
+    };
+    press(&mut a, "2");
+    assert_eq!(selected(&draw(&mut a, &frame, 80, 24)), "1000");
+    press(&mut a, "jjjk");
+    assert_eq!(selected(&draw(&mut a, &frame, 80, 24)), "1002");
+    // Its traffic takes it to the top of the list, the selection goes with it.
+    made.traffic(2, 100, 1000, 100, 100);
+    made.traffic(50, 100, 9000, 100, 100);
+    let frame = sampler.sample(frame, None);
+    let b = draw(&mut a, &frame, 80, 24);
+    assert_eq!(selected(&b), "1002");
+    assert!(lines(&b)[5].contains(" 1002 ") && lines(&b)[4].contains(" 1050 "));
+    a.key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
+    assert_eq!(selected(&draw(&mut a, &frame, 80, 24)), "1099");
+    a.key(KeyEvent::new(KeyCode::PageUp, KeyModifiers::NONE));
+    assert_eq!(selected(&draw(&mut a, &frame, 80, 24)), "1080");
+    a.key(KeyEvent::new(KeyCode::Home, KeyModifiers::NONE));
+    assert_eq!(selected(&draw(&mut a, &frame, 80, 24)), "1050");
+}
+
+#[test]
+fn details_name_opcodes_errors_and_what_the_latency_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut sampler, frame) = busy(dir.path());
+    let mut a = app();
+    press(&mut a, "2/1002\n\n");
+    draw(&mut a, &frame, 80, 24);
+    let frame = sampler.sample(frame, a.wanted());
+    let s = screen(&mut a, &frame, 80, 24);
+    line(&s, "QP 1002 on mlx5_0:1 -> 10.0.0.3 QP 2002  pid 4000 rank 3 on node7");
+    line(&s, "RETRY_EXC_ERR 1");
+    line(&s, "RETRY_EXC_ERR vendor 0x81 wr_id 0xabc at ");
+    press(&mut a, "\u{1b}\u{1b}1\n");
+    draw(&mut a, &frame, 80, 24);
+    let frame = sampler.detail(frame, a.wanted());
+    let s = screen(&mut a, &frame, 80, 24);
+    line(&s, "RDMA_WRITE 1,010 WR 66.2 MB");
+    line(&s, "post-to-poll, 1 in 64, 2 samples: mean 3.00 us, p50 ");
+}
+
+#[test]
+fn processes_come_die_and_go_while_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sampler = Sampler::new(dir.path(), &[]);
+    let mut a = app();
+    let frame = sampler.sample(Frame::default(), None);
+    line(&screen(&mut a, &frame, 80, 24), "No program under telereduce in ");
+    let made = segment(dir.path(), &who(4000, "job", None), 1);
+    made.traffic(0, 7, 1000, 5, 100);
+    let frame = sampler.sample(frame, None);
+    assert!(line(&screen(&mut a, &frame, 80, 24), "trtop").contains("1 live"));
+    made.die();
+    let frame = sampler.sample(frame, None);
+    let b = draw(&mut a, &frame, 80, 24);
+    let s = lines(&b);
+    assert!(s[0].contains("0 live  1 dead"), "{}", s[0]);
+    assert!(s[5].contains("[dead] job") && s[5].contains("sent 5.00 kB"), "{}", s[5]);
+    assert!(b[(4, 6)].modifier.contains(Modifier::DIM));
+    made.segment.unlink();
+    let frame = sampler.sample(frame, None);
+    assert!(screen(&mut a, &frame, 80, 24)[0].contains("0 live"));
+    // The same number, another process: nothing of the old one remains.
+    segment(dir.path(), &who(4000, "next", None), 1);
+    let frame = sampler.sample(frame, None);
+    assert_eq!(frame.processes[0].interval_s, 0.0);
+    line(&screen(&mut a, &frame, 80, 24), "next");
+}
+
+#[test]
+fn pid_restricts() {
+    let dir = tempfile::tempdir().unwrap();
+    busy(dir.path());
+    let frame = Sampler::new(dir.path(), &[4001]).sample(Frame::default(), None);
+    assert_eq!(frame.processes.iter().map(|p| p.pid).collect::<Vec<_>>(), [4001]);
+}
+
+#[test]
+fn files_that_are_no_segments_are_named_with_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_s, _f) = busy(dir.path());
+    let uid = rustix::process::geteuid().as_raw();
+    let path = |pid: u32| dir.path().join(format!("telereduce.{uid}.{pid}"));
+    let good = std::fs::read(path(4000)).unwrap();
+    std::fs::write(path(4100), &good[..20000]).unwrap();
+    let mut other = good.clone();
+    other[8] = 99;
+    std::fs::write(path(4101), &other).unwrap();
+    let frame = Sampler::new(dir.path(), &[]).sample(Frame::default(), None);
+    let s = screen(&mut app(), &frame, 80, 24);
+    assert!(s[0].contains("2 unreadable"), "{}", s[0]);
+    assert!(line(&s, &format!("telereduce.{uid}.4100: damaged: ")).contains("region"));
+    line(&s, &format!("telereduce.{uid}.4101: segment layout version 99"));
+    assert_eq!(frame.processes.len(), 2);
+}
+
+#[test]
+fn what_is_not_counted_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = segment(dir.path(), &who(4000, "x", None), 1);
+    made.segment.header().objects_untracked.store(5, std::sync::atomic::Ordering::Relaxed);
+    let frame = Sampler::new(dir.path(), &[]).sample(Frame::default(), None);
+    line(&screen(&mut app(), &frame, 80, 24), "pid 4000: 5 objects are not counted");
+}
+
+#[test]
+fn without_colour_no_cell_has_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_s, frame) = busy(dir.path());
+    let count = |color: bool| {
+        let mut a = App::new(Duration::from_secs(1), Theme::new(color));
+        let b = draw(&mut a, &frame, 200, 60);
+        b.content.iter().filter(|c| c.fg != Color::Reset || c.bg != Color::Reset).count()
+    };
+    assert_eq!(count(false), 0);
+    assert!(count(true) > 0);
+}
+
+#[test]
+fn help_lists_every_key_and_column() {
+    let mut a = app();
+    press(&mut a, "?");
+    let s = screen(&mut a, &Frame::default(), 120, 60);
+    for k in trtop::keys::KEYS {
+        assert!(line(&s, k.help).contains(k.keys));
+    }
+    for c in ui::columns(View::Ports) {
+        line(&s, c.col.meaning());
+    }
+}
+
+#[test]
+fn any_size_of_terminal_is_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut sampler, mut frame) = busy(dir.path());
+    let uid = rustix::process::geteuid().as_raw();
+    std::fs::write(dir.path().join(format!("telereduce.{uid}.9")), [1; 9000]).unwrap();
+    // Open details, help, a filter that is typed: every part of the screen.
+    for keys in ["1", "2", "3", "1\n", "2\n", "3\n", "?", "1/m", "2/no such row"] {
+        let mut a = app();
+        press(&mut a, keys);
+        draw(&mut a, &frame, 80, 24);
+        frame = sampler.sample(frame, a.wanted());
+        let sizes = (1..=30).flat_map(|w| (1..=30).map(move |h| (w, h)));
+        let more = (31..=250).step_by(7).flat_map(|w| [1, 2, 5, 24, 60].map(|h| (w, h)));
+        for (w, h) in sizes.chain(more) {
+            press(&mut a, "j");
+            draw(&mut a, &frame, w, h);
+        }
+    }
+}
