@@ -88,9 +88,10 @@ struct Line<T>(T);
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
-    /// A ring for a queue of `depth` WRs.
+    /// A ring for a queue of `depth` WRs. There is room for twice as many: what a poll has just taken from the provider
+    /// may be posted anew by another thread before that poll has retired it here.
     pub fn new(depth: u32) -> Inflight {
-        let capacity = depth.clamp(16, 1 << 20).next_power_of_two() as usize;
+        let capacity = (2 * depth.clamp(8, 1 << 20)).next_power_of_two() as usize;
         Inflight {
             entries: (0..capacity).map(|_| UnsafeCell::new(Entry::default())).collect(),
             mask: capacity as u64 - 1,

@@ -99,7 +99,7 @@ proptest! {
 
 #[test]
 fn a_queue_deeper_than_it_said_loses_no_count() {
-    let (ring, mut tail) = (Inflight::new(16), Tail::default());
+    let (ring, mut tail) = (Inflight::new(8), Tail::default());
     for i in 0..40 {
         push(&ring, &mut tail, Wr { id: i, bytes: 10, signaled: true });
     }
@@ -118,6 +118,20 @@ fn a_queue_deeper_than_it_said_loses_no_count() {
     // SAFETY: one thread.
     let last = unsafe { ring.complete(99) }.unwrap();
     assert_eq!(last.done, Totals { wr: 25, bytes: 250 });
+}
+
+/// A full queue is polled empty, and filled again before the completions of that poll are retired.
+#[test]
+fn a_queue_refilled_during_a_poll_keeps_every_entry() {
+    let (ring, mut tail) = (Inflight::new(64), Tail::default());
+    for i in 0..128 {
+        push(&ring, &mut tail, Wr { id: i, bytes: 1, signaled: true });
+        ring.publish(&tail);
+    }
+    for i in 0..128 {
+        // SAFETY: one thread.
+        assert_eq!(unsafe { ring.complete(i) }.map(|r| r.done), Some(Totals { wr: 1, bytes: 1 }), "{i}");
+    }
 }
 
 #[test]
