@@ -40,6 +40,8 @@ pub struct Context {
 }
 
 static CONTEXTS: PtrMap<Context> = PtrMap::new();
+/// Set by a panic: nothing is counted any more.
+static STOPPED: AtomicBool = AtomicBool::new(false);
 
 impl Context {
     /// Its telemetry, unless counting has stopped or the process was forked.
@@ -64,6 +66,9 @@ pub unsafe fn attach(ctx: *mut ibv_context) {
     // SAFETY: the caller's promise.
     let Some(c) = (unsafe { ctx.as_mut() }) else { return };
     if c.ops.post_send.is_some_and(|f| core::ptr::fn_addr_eq(f, data_path::post_send as PostSend)) {
+        return;
+    }
+    if STOPPED.load(Relaxed) {
         return;
     }
     let Some(state) = state::get_or_init() else { return };
@@ -184,12 +189,11 @@ unsafe fn has(v: *mut verbs_context, offset: usize) -> bool {
     unsafe { (*v).sz >= size_of::<verbs_context>() - offset }
 }
 
-/// Stops counting everywhere. True for the first caller.
-pub fn detach_all() -> bool {
-    static STOPPED: AtomicBool = AtomicBool::new(false);
+/// Stops counting everywhere, in devices that are opened later, too.
+pub fn detach_all() {
+    STOPPED.store(true, Relaxed);
     CONTEXTS.for_each(|c| c.device.store(core::ptr::null_mut(), Release));
     state::OBJECTS.forget_all();
-    !STOPPED.swap(true, Relaxed)
 }
 
 /// In a forked child: inherited contexts pass through.

@@ -1,8 +1,8 @@
 //! Rule one, "never hurt the app": our own work runs here, so that a panic ends counting and not the program.
 
 use crate::{context, log, state};
-use core::sync::atomic::Ordering::Relaxed;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 /// Runs our work; `None` if it panicked, in which case nothing is counted any more.
 #[inline(always)]
@@ -28,12 +28,18 @@ pub fn after<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 #[cold]
 fn stop_counting() {
-    let first = context::detach_all();
+    context::detach_all();
     if let Some(s) = state::get() {
         s.telemetry.hot().header.panics.fetch_add(1, Relaxed);
     }
-    if first {
-        log::line(format_args!("internal error, counting stops here; the program is not affected"));
+}
+
+/// The panic hook: one line for the first panic, whatever threads it meets.
+pub fn say_panic(info: &PanicHookInfo<'_>) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        let what = info.to_string().replace('\n', " ");
+        log::line(format_args!("internal error, counting stops here; the program is not affected ({what})"));
     }
 }
 

@@ -1,9 +1,8 @@
 //! What the process has once it opened a device: settings, identity, telemetry. Made on the first open, made anew in a
 //! forked child that opens a device of its own.
 
-use crate::{context, log};
+use crate::{context, guard, log};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::os::fd::RawFd;
 use telereduce::clock::{Clock, realtime_ns};
 use telereduce::config::{self, Config};
 use telereduce::shm::segment::Identity;
@@ -32,8 +31,6 @@ const OFF: u8 = 2;
 static PHASE: AtomicU8 = AtomicU8::new(UNTRIED);
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 static INIT: SpinLock<()> = SpinLock::new(());
-/// Descriptor that holds the segment's lock, closed in a forked child.
-static LOCK_FD: core::sync::atomic::AtomicI32 = core::sync::atomic::AtomicI32::new(-1);
 
 #[ctor::ctor(unsafe)]
 fn loaded() {
@@ -66,7 +63,7 @@ fn init() -> Option<State> {
     if !config.enabled {
         return None;
     }
-    std::panic::set_hook(Box::new(|info| log::line(format_args!("{info}"))));
+    std::panic::set_hook(Box::new(guard::say_panic));
     for w in wrong {
         log::line(format_args!("{w}"));
     }
@@ -76,10 +73,7 @@ fn init() -> Option<State> {
     let (rank, world_size) = config::rank(env);
     let who = Identity { rank, world_size, ..identity() };
     match Telemetry::new(&config, &who, &CLOCK, &OBJECTS) {
-        Ok(telemetry) => {
-            LOCK_FD.store(telemetry.segment().raw_fd() as RawFd, Relaxed);
-            Some(State { config, who, telemetry })
-        }
+        Ok(telemetry) => Some(State { config, who, telemetry }),
         Err(e) => {
             log::line(format_args!(
                 "telemetry is off: cannot create a segment in {}: {e}; the program runs on",
@@ -125,15 +119,14 @@ fn register_fork_handler() {
 /// In a forked child: the parent's segment is not ours to write. What was inherited passes through uncounted; a device
 /// that the child opens itself starts a segment of the child's own.
 unsafe extern "C" fn in_child() {
+    if let Some(parents) = get() {
+        parents.telemetry.segment().close_in_child();
+    }
     STATE.store(core::ptr::null_mut(), Release);
     PHASE.store(UNTRIED, Release);
     // SAFETY: a forked child has one thread.
     unsafe {
         INIT.force_unlock();
         context::after_fork();
-        let fd = LOCK_FD.swap(-1, Relaxed);
-        if fd >= 0 {
-            libc::close(fd);
-        }
     }
 }

@@ -39,6 +39,11 @@ pub struct Identity {
 /// A segment that this process writes.
 pub struct Segment {
     file: File,
+    /// Holds the lock. Opened apart from `file`, whose mappings a forked child inherits: they would keep the lock, and
+    /// the segment would look alive for as long as the child does.
+    lock: File,
+    /// Device and number of the file.
+    inode: (u64, u64),
     path: PathBuf,
     header: &'static Header,
 }
@@ -59,9 +64,14 @@ impl Segment {
     pub fn create(dir: &Path, who: &Identity, latency_every: u32, min_event_bytes: u64) -> io::Result<Segment> {
         let path = dir.join(file_name(who.uid, who.pid));
         let file = create_exclusive(&path)?;
-        let made = Self::lay_out(&file, who, latency_every, min_event_bytes);
+        let made = open_lock(&path, &file).and_then(|lock| {
+            hold(&lock)?;
+            Ok((lock, Self::lay_out(&file, who, latency_every, min_event_bytes)?))
+        });
         match made {
-            Ok(header) => Ok(Segment { file, path, header }),
+            Ok((lock, header)) => {
+                Ok(Segment { inode: identity(file.as_raw_fd()).unwrap_or_default(), file, lock, path, header })
+            }
             Err(e) => {
                 let _ = std::fs::remove_file(&path);
                 Err(e)
@@ -70,7 +80,6 @@ impl Segment {
     }
 
     fn lay_out(file: &File, who: &Identity, latency_every: u32, min_event_bytes: u64) -> io::Result<&'static Header> {
-        hold(file)?;
         let header: &'static Header = &map::<Header>(file, 0, HEADER_BYTES as u64, 1)?[0];
         header.version.store(ABI_VERSION, Relaxed);
         header.header_bytes.store(HEADER_BYTES as u32, Relaxed);
@@ -99,9 +108,20 @@ impl Segment {
         &self.path
     }
 
-    /// The descriptor that holds the lock; a forked child must close it.
-    pub fn raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+    /// In a forked child: closes its copies of the descriptors, which would keep the lock. Not those that the application
+    /// has closed and used for something else.
+    pub fn close_in_child(&self) {
+        for fd in [self.lock.as_raw_fd(), self.file.as_raw_fd()] {
+            if self.is_ours(fd) {
+                // SAFETY: the segment of the parent is used no more in this process, and never dropped.
+                unsafe { libc::close(fd) };
+            }
+        }
+    }
+
+    /// Whether the descriptor still is the segment's, that is the mapped file.
+    fn is_ours(&self, fd: RawFd) -> bool {
+        identity(fd).is_some_and(|i| i == self.inode)
     }
 
     /// The file, to read the segment back.
@@ -115,6 +135,10 @@ impl Segment {
     /// No memory left in the file system, no directory entry left, or mmap failed; nothing has changed then.
     pub fn add_region<T: Shared>(&self, kind: Kind, count: usize) -> io::Result<&'static [T]> {
         debug_assert!(Kind::ALL.contains(&(kind, size_of::<T>())));
+        // A program that closes what it did not open may have made something else of the descriptor.
+        if !self.is_ours(self.file.as_raw_fd()) {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
         let h = self.header;
         let slot = h.region_count.load(Relaxed) as usize;
         if slot >= MAX_REGIONS {
@@ -176,6 +200,24 @@ fn create_exclusive(path: &Path) -> io::Result<File> {
             open()
         }
         other => other,
+    }
+}
+
+/// The file once more, with an open file description of its own.
+fn open_lock(path: &Path, file: &File) -> io::Result<File> {
+    let lock = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
+    if identity(lock.as_raw_fd()) != identity(file.as_raw_fd()) {
+        return Err(io::Error::other("the segment was replaced while it was made"));
+    }
+    Ok(lock)
+}
+
+/// Device and number of an open file.
+fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: an all-zero stat is a valid value; fstat writes only that.
+    unsafe {
+        let mut s: libc::stat = core::mem::zeroed();
+        (libc::fstat(fd, &mut s) == 0).then_some((s.st_dev, s.st_ino))
     }
 }
 
