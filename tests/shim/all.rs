@@ -1,5 +1,20 @@
 //! The preloaded library over the software device (`tools/nullverbs`), with the programs of `tests/programs`: one file
 //! per promise. `make test` builds all of these before; a test that misses one says so.
 
+mod details;
 mod exact;
 mod exact_special;
+mod fork;
+mod identity;
+mod inert;
+mod layouts;
+mod left_behind;
+mod lifetime;
+mod live;
+mod many;
+mod no_segment;
+mod off;
+mod panics;
+mod settings;
+mod snapshot_file;
+mod symbols;
