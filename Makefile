@@ -1,0 +1,72 @@
+# telereduce: every command that the README names.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CARGO   ?= cargo
+LOGS    := target/logs
+# rdma-sys generates its types with libclang 14.
+export LIBCLANG_PATH ?= /usr/lib/llvm-14/lib
+
+.PHONY: help deps build programs demo test test-native test-lab lint bench lab install uninstall clean
+
+help:
+	@echo "make demo       build everything, boot the laboratory, watch a real RDMA program in trtop"
+	@echo "make test       every test, in the laboratory too"
+	@echo "make build      target/release/libtelereduce.so and target/release/trtop"
+	@echo "make bench      what the library costs, in ns, and trtop's own use"
+	@echo "make lab CMD=.. run a command in the laboratory; without CMD, a shell"
+	@echo "make lint       formatting, clippy, shellcheck"
+	@echo "make install    into PREFIX ($(PREFIX)), below DESTDIR"
+	@echo "make deps       install the system packages that all of this needs"
+
+deps:
+	@tools/deps
+
+build: deps
+	$(CARGO) build --release --locked -p telereduce-shim -p trtop
+
+# What only tests and benchmarks need: the null device, and small C programs that run on it.
+programs: build
+	$(MAKE) --no-print-directory -s -C tools/nullverbs
+	$(MAKE) --no-print-directory -s -C tests/programs
+	$(CARGO) build --release --locked -p telereduce-shim --features fault --target-dir target/fault
+
+demo: build
+	@tools/demo/demo
+
+test: programs
+	@rm -rf $(LOGS) && mkdir -p $(LOGS)
+	@tools/run-tests $(LOGS)
+
+test-native: programs
+	@rm -rf $(LOGS) && mkdir -p $(LOGS)
+	@tools/run-tests $(LOGS) native
+
+test-lab: build
+	@rm -rf $(LOGS) && mkdir -p $(LOGS)
+	@tools/run-tests $(LOGS) lab
+
+lint: deps
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tests/lab/run tests/lab/*.sh .ci/run
+
+bench: programs
+	@tools/bench/run
+
+lab: deps
+ifeq ($(CMD),)
+	@tools/lab/lab shell
+else
+	@tools/lab/lab run -- bash -c '$(subst ','\'',$(CMD))'
+endif
+
+install: build
+	install -D -m 755 target/release/libtelereduce.so $(DESTDIR)$(PREFIX)/lib/libtelereduce.so
+	install -D -m 755 target/release/trtop $(DESTDIR)$(PREFIX)/bin/trtop
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/lib/libtelereduce.so $(DESTDIR)$(PREFIX)/bin/trtop
+
+clean:
+	$(CARGO) clean
