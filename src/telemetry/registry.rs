@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Destroyed QPs that keep their record.
+/// Destroyed QPs that keep their record; destroyed CQs likewise.
 pub const RETAINED: usize = 1024;
 
 /// One opened device context.
@@ -243,7 +243,7 @@ impl Telemetry {
     /// A CQ was created at `address` with room for `cqe` completions.
     pub fn create_cq(&self, device: &'static Device, address: usize, real: PollCq, cqe: u32, extended: bool) {
         let mut c = self.control();
-        let Some(index) = c.cqs.take(&self.segment) else {
+        let Some(index) = c.cqs.take_or_reuse(&self.segment, RETAINED) else {
             return self.untracked();
         };
         let record = c.cqs.get(index);
