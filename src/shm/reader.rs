@@ -91,6 +91,7 @@ impl<T: Shared> Records<T> {
 struct Span {
     kind: Kind,
     count: usize,
+    record_bytes: usize,
     first: usize,
     offset: u64,
 }
@@ -230,6 +231,11 @@ impl Reader {
             return Err(ReadError::Invalid(format!("{regions} regions, at most {MAX_REGIONS} are possible")));
         }
         let spans = (0..regions).map(|i| self.span(i, size)).collect::<Result<Vec<_>, _>>()?;
+        // Regions lie side by side: together they cannot be larger than the file, nor make a reader ask for more memory.
+        let bytes = spans.iter().map(|s| (s.count * s.record_bytes) as u64).sum::<u64>();
+        if bytes > size {
+            return Err(ReadError::Invalid(format!("regions of {bytes} bytes in a file of {size}: they overlap")));
+        }
         self.spans = spans;
         for kind in Kind::ALL.map(|(k, _)| k) {
             self.check_indices(kind)?;
@@ -253,7 +259,7 @@ impl Reader {
         let end = (count as u64).checked_mul(bytes as u64).and_then(|n| n.checked_add(offset));
         match end {
             Some(end) if end <= size && end <= MAX_FILE_BYTES && offset >= HEADER_BYTES as u64 => {
-                Ok(Span { kind, count, first: r.first_index.load(Relaxed) as usize, offset })
+                Ok(Span { kind, count, record_bytes, first: r.first_index.load(Relaxed) as usize, offset })
             }
             _ => invalid(format!("{count} records at byte {offset} do not fit a file of {size} bytes")),
         }
