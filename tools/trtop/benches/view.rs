@@ -1,6 +1,7 @@
 //! What the viewer costs: 10,000 QPs in one segment whose counters change, sampled and drawn at 10 Hz for five seconds,
-//! each list in turn. Prints the share of one core and the time that a refresh takes, and fails over the limits
-//! (5 % of a core, 20 ms).
+//! each list in turn. Prints the share of one core, and what a refresh with its redraw takes: processor time, and by the
+//! clock, which includes what other programs of the machine took. Fails over the limits of 5 % of a core and 20 ms of
+//! processor time.
 //!
 //! `cargo bench -p trtop -- feed DIR SECONDS` only writes such a segment, with fewer QPs, to look at with trtop.
 
@@ -9,6 +10,7 @@ mod support;
 
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use std::io::BufWriter;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::Made;
@@ -48,11 +50,14 @@ fn measure(dir: &Path, made: &Made, view: View) -> bool {
     let mut sampler = Sampler::new(dir, &[]);
     let mut app = App::new(INTERVAL, Theme::new(true));
     app.view = view;
-    // The real backend, into nowhere: escape sequences are made, too.
+    // The real backend, buffered as the live view is, into nowhere: escape sequences are made, too.
     let nowhere = std::fs::File::create("/dev/null").expect("/dev/null");
     let viewport = ratatui::Viewport::Fixed(ratatui::layout::Rect::new(0, 0, 200, 60));
-    let mut terminal = Terminal::with_options(CrosstermBackend::new(nowhere), ratatui::TerminalOptions { viewport })
-        .expect("terminal");
+    let mut terminal = Terminal::with_options(
+        CrosstermBackend::new(BufWriter::with_capacity(1 << 16, nowhere)),
+        ratatui::TerminalOptions { viewport },
+    )
+    .expect("terminal");
     let mut frame = Frame::default();
     let mut redraws = Vec::new();
     let (start, mut used) = (Instant::now(), Duration::ZERO);
@@ -66,18 +71,26 @@ fn measure(dir: &Path, made: &Made, view: View) -> bool {
         let (before, at) = (cpu(), Instant::now());
         frame = sampler.sample(frame, app.wanted());
         terminal.draw(|f| ui::draw(f.area(), f.buffer_mut(), &mut app, &frame)).expect("draw");
-        redraws.push(at.elapsed());
-        used += cpu() - before;
+        let own = cpu() - before;
+        redraws.push((own, at.elapsed()));
+        used += own;
     }
     let share = used.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0;
-    redraws.sort_unstable();
-    let (median, most) = (redraws[redraws.len() / 2], redraws[redraws.len() - 1]);
+    let (own, clock): (Vec<Duration>, Vec<Duration>) = redraws.into_iter().unzip();
+    let (own_median, own_most) = median_and_most(own);
+    let (clock_median, clock_most) = median_and_most(clock);
     println!(
-        "{view:?}: {QPS} QPs at 10 Hz, 200x60: {share:.2} % of one core, refresh and redraw median {:.2} ms, most {:.2} ms",
-        median.as_secs_f64() * 1e3,
-        most.as_secs_f64() * 1e3
+        "{view:?}: {QPS} QPs at 10 Hz, 200x60: {share:.2} % of one core; refresh and redraw: median {own_median:.2} ms, \
+         most {own_most:.2} ms of processor time; {clock_median:.2} ms, {clock_most:.2} ms by the clock"
     );
-    share < 5.0 && most < Duration::from_millis(20)
+    share < 5.0 && own_most < 20.0
+}
+
+/// In ms.
+fn median_and_most(mut d: Vec<Duration>) -> (f64, f64) {
+    d.sort_unstable();
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    (ms(d[d.len() / 2]), ms(d[d.len() - 1]))
 }
 
 /// Three processes with traffic, one dead and one damaged file, until the time is over.
@@ -88,7 +101,7 @@ fn feed(dir: &Path, seconds: u64) {
             support::segment(dir, &who, 4 + 40 * i as usize)
         })
         .collect();
-    let dead = support::segment(dir, &support::who(4100, "python train.py", None), 2);
+    let mut dead = support::segment(dir, &support::who(4100, "python train.py", None), 2);
     dead.traffic(0, 100, 1 << 20, 60, 5000);
     dead.failure(0, 12, 1 << 20);
     dead.die();
@@ -107,6 +120,6 @@ fn feed(dir: &Path, seconds: u64) {
         std::thread::sleep(Duration::from_millis(10));
     }
     for m in &made {
-        m.segment.unlink();
+        m.unlink();
     }
 }

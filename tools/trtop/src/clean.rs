@@ -24,15 +24,15 @@ pub fn run(o: &CleanArgs) -> Outcome {
     let files = inspect::all(&dir, &[]).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
     let user = rustix::process::geteuid().as_raw();
     let (mut out, mut removed, mut failed) = (String::new(), 0, 0);
-    for f in &files {
-        let Some(why) = reason(f, user) else { continue };
+    for f in files {
+        let Some(why) = reason(&f, user) else { continue };
         let name = f.found.path.display();
         if o.dry_run {
             out += &format!("would remove {name}: {why}\n");
             removed += 1;
             continue;
         }
-        match remove(f) {
+        match remove(&f) {
             Ok(true) => {
                 out += &format!("removed {name}: {why}\n");
                 removed += 1;

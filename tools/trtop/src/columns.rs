@@ -69,7 +69,7 @@ pub enum Key<'a> {
 
 impl Key<'_> {
     /// Total order; texts come after numbers.
-    pub fn cmp(&self, o: &Key) -> Ordering {
+    pub fn order(&self, o: &Key) -> Ordering {
         match (self, o) {
             (Key::Number(a), Key::Number(b)) => a.total_cmp(b),
             (Key::Text(a), Key::Text(b)) => a.cmp(b),
@@ -181,7 +181,7 @@ impl Col {
         })
     }
 
-    /// The text of `row` in this column, `width` cells wide at most (only sparklines use it).
+    /// The text of `row` in this column, `width` cells wide at most where cutting needs care.
     pub fn text(self, row: &Row, width: usize) -> String {
         let l = row.line();
         let p = row.process;
@@ -196,7 +196,7 @@ impl Col {
             Col::Command => format!("[dead] {}", p.command),
             Col::State => state(row),
             Col::Port => short_port(row.port_name(), width),
-            Col::Peer => row.peer_name().into(),
+            Col::Peer => short_peer(row.peer_name(), width),
             Col::Qp => qp_text(row, |q| q.qp_num.to_string()),
             Col::Type => qp_text(row, |q| {
                 let star = if q.flags & EXTENDED_SENDS != 0 { "*" } else { "" };
@@ -273,9 +273,26 @@ fn short_port(name: &str, width: usize) -> String {
     format!("{cut}…:{port}")
 }
 
+/// An address in `width` cells: peers differ at the end.
+fn short_peer(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width {
+        return name.into();
+    }
+    let end: String = name.chars().skip(length - width.saturating_sub(1)).collect();
+    format!("…{end}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_address_keeps_its_end() {
+        assert_eq!(short_peer("10.0.0.12", 9), "10.0.0.12");
+        assert_eq!(short_peer("2001:db8:aa:bb::1234", 10), "…:bb::1234");
+        assert_eq!(short_peer("2001:db8::1", 0), "…");
+    }
 
     #[test]
     fn a_long_device_keeps_its_port() {
@@ -287,7 +304,7 @@ mod tests {
     #[test]
     fn keys_have_a_total_order() {
         let n = |v| Key::Number(v);
-        assert_eq!(n(f64::NAN).cmp(&n(f64::NAN)), Ordering::Equal);
-        assert_eq!(n(1.0).cmp(&Key::Text("a")), Ordering::Less);
+        assert_eq!(n(f64::NAN).order(&n(f64::NAN)), Ordering::Equal);
+        assert_eq!(n(1.0).order(&Key::Text("a")), Ordering::Less);
     }
 }

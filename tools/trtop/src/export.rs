@@ -76,19 +76,20 @@ fn repeat(dir: &Path, o: &DumpArgs, every: Duration) -> Outcome {
 /// Copies every segment. Files that cannot be read are named on stderr if `say`; other users' are only counted.
 fn take(dir: &Path, o: &DumpArgs, say: bool) -> Result<Snapshot, Failure> {
     let found = discover::list(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
+    let user = rustix::process::geteuid().as_raw();
     let mut segments = Vec::new();
     let mut denied = 0;
     for f in found.iter().filter(|f| o.pid.is_empty() || o.pid.contains(&f.pid)) {
         match Reader::open(&f.path).and_then(|mut r| snapshot::segment(&mut r, o.events)) {
             Ok(s) => segments.push(s),
             Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => denied += 1,
+            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied && f.uid != user => denied += 1,
             Err(e) if say => eprintln!("trtop: {}: {e}", f.path.display()),
             Err(_) => {}
         }
     }
     if say && denied > 0 {
-        eprintln!("trtop: {denied} segments are other users'; root can read them");
+        eprintln!("trtop: left out {denied} of other users");
     }
     Ok(snapshot::dump(segments))
 }

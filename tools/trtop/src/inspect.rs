@@ -77,13 +77,14 @@ pub fn directory() -> PathBuf {
     config.dir
 }
 
-/// Every file in `dir` that is named as a segment; of processes `pids` only, unless that is empty.
+/// Every file in `dir` that is named as a segment; of processes `pids` only, unless that is empty. One after the other,
+/// so that not all of them are open at a time.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn all(dir: &Path, pids: &[u32]) -> io::Result<Vec<Inspected>> {
+pub fn all(dir: &Path, pids: &[u32]) -> io::Result<impl Iterator<Item = Inspected>> {
     let found = discover::list(dir)?;
-    Ok(found.into_iter().filter(|f| pids.is_empty() || pids.contains(&f.pid)).filter_map(inspect).collect())
+    Ok(found.into_iter().filter(move |f| pids.is_empty() || pids.contains(&f.pid)).filter_map(inspect))
 }
 
 /// `None` if it is gone.

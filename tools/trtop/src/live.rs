@@ -6,9 +6,10 @@ use crate::error::{Failure, Outcome};
 use crate::frame::Frame;
 use crate::sampler::Sampler;
 use crate::ui::{self, theme::Theme};
-use ratatui::DefaultTerminal;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use std::io::{self, IsTerminal};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -35,13 +36,25 @@ pub fn run(o: &LiveArgs) -> Outcome {
     let mut sampler = Sampler::new(&crate::inspect::directory(), &o.pid);
     let mut app = App::new(Duration::from_secs_f64(o.every), Theme::from_environment());
     // Also sets a panic hook that restores the terminal.
-    let mut terminal = ratatui::try_init().map_err(|e| Failure::new(format!("cannot use the terminal: {e}")))?;
+    let prepared = ratatui::try_init().and_then(|_| terminal(io::stdout()));
+    let mut terminal = prepared.map_err(|e| Failure::new(format!("cannot use the terminal: {e}")))?;
     let result = watch(&mut terminal, &mut sampler, &mut app, &stop);
     let restored = ratatui::try_restore();
     result.and(restored).map_err(|e| Failure::new(format!("the terminal failed: {e}")))
 }
 
-fn watch(terminal: &mut DefaultTerminal, sampler: &mut Sampler, app: &mut App, stop: &AtomicBool) -> io::Result<()> {
+/// Where screens go.
+pub type Screen<W> = Terminal<CrosstermBackend<BufWriter<W>>>;
+
+/// A terminal that gets a whole screen with few writes.
+///
+/// # Errors
+/// The terminal's size cannot be told.
+pub fn terminal<W: Write>(to: W) -> io::Result<Screen<W>> {
+    Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, to)))
+}
+
+fn watch(terminal: &mut Screen<Stdout>, sampler: &mut Sampler, app: &mut App, stop: &AtomicBool) -> io::Result<()> {
     let mut frame = sampler.sample(Frame::default(), None);
     let mut next = Instant::now() + app.every.min(SECOND_REFRESH);
     let mut shown = None;
@@ -75,7 +88,7 @@ fn watch(terminal: &mut DefaultTerminal, sampler: &mut Sampler, app: &mut App, s
     }
 }
 
-fn draw(terminal: &mut DefaultTerminal, app: &mut App, frame: &Frame) -> io::Result<()> {
+fn draw(terminal: &mut Screen<Stdout>, app: &mut App, frame: &Frame) -> io::Result<()> {
     terminal.draw(|f| ui::draw(f.area(), f.buffer_mut(), app, frame))?;
     Ok(())
 }

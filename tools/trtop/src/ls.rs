@@ -13,12 +13,10 @@ use crate::units;
 pub fn run(o: &LsArgs) -> Outcome {
     let dir = inspect::directory();
     let files = inspect::all(&dir, &o.pid).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
-    if files.is_empty() {
-        return Err(none(&dir, &o.pid));
-    }
     let mut t = TextTable::new(&[">PID", ">UID", "STATE", ">AGE", ">RANK", "PORTS", ">QPS", "COMMAND"]);
-    for f in &files {
-        t.row(row(f));
+    files.for_each(|f| t.row(row(&f)));
+    if t.is_empty() {
+        return Err(none(&dir, &o.pid));
     }
     print(&t.text(""))
 }

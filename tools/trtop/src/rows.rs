@@ -249,7 +249,7 @@ impl<'a> Rows<'a> {
 
 /// By key; equal ones stay in the order of processes and records, whatever the direction.
 fn order(descending: bool, a: &(Key, (u32, u32)), b: &(Key, (u32, u32))) -> Ordering {
-    let o = a.0.cmp(&b.0);
+    let o = a.0.order(&b.0);
     let o = if descending { o.reverse() } else { o };
     o.then(a.1.cmp(&b.1))
 }

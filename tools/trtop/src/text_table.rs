@@ -23,6 +23,11 @@ impl TextTable {
         self.rows.push(cells);
     }
 
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Lines, each indented by `indent`, without blanks at their ends.
     pub fn text(&self, indent: &str) -> String {
         let length = |s: &str| s.chars().count();

@@ -33,7 +33,7 @@ fn two(dir: &Path) -> (Made, Made) {
     live.traffic(0, 10, 65536, 4, 3000);
     live.traffic(1, 5, 100, 5, 9000);
     live.failure(1, 5, 0);
-    let dead = segment(dir, &who(4001, "gone", None), 1);
+    let mut dead = segment(dir, &who(4001, "gone", None), 1);
     dead.die();
     (live, dead)
 }
@@ -243,6 +243,30 @@ fn clean_removes_the_dead_and_never_the_living() {
     drop(holder);
     trtop(dir.path(), &["clean"]);
     assert_eq!(left(), [true, false, true, false, false]);
+}
+
+/// As root only, who can become another user.
+#[test]
+fn other_users_segments_are_neither_shown_nor_removed() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let (_live, dead) = two(dir.path());
+    let program = dir.path().join("trtop");
+    std::fs::copy(env!("CARGO_BIN_EXE_trtop"), &program).unwrap();
+    let nobody = |args: &[&str]| {
+        Command::new(&program).args(args).env("TELEREDUCE_DIR", dir.path()).uid(65534).gid(65534).output().unwrap()
+    };
+    let o = nobody(&["dump"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert!(err(&o).contains("left out 2 of other users"), "{}", err(&o));
+    assert_eq!(out(&nobody(&["ls"])).matches("no access").count(), 2);
+    assert_eq!(out(&nobody(&["clean"])), "nothing to remove\n");
+    assert!(dead.path.exists());
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn good() -> &'static [u8] {
             made.traffic(i, 100, 4096, 60, 5000);
         }
         made.failure(1, 12, 4096);
-        std::fs::read(made.segment.path()).unwrap()
+        std::fs::read(&made.path).unwrap()
     })
 }
 

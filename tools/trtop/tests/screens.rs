@@ -56,7 +56,7 @@ fn line<'a>(screen: &'a [String], text: &str) -> &'a str {
 /// Two processes; the first has traffic between the two refreshes that are taken `ms` apart by the frame's own clock.
 fn busy(dir: &Path) -> (Sampler, Frame) {
     let a = segment(dir, &who(4000, "ib_write_bw -d mlx5_0 node8", Some(3)), 4);
-    segment(dir, &who(4001, "python train.py", None), 2);
+    let b = segment(dir, &who(4001, "python train.py", None), 2);
     a.traffic(0, 10, 65536, 4, 3000);
     let mut sampler = Sampler::new(dir, &[]);
     let frame = sampler.sample(Frame::default(), None);
@@ -67,6 +67,8 @@ fn busy(dir: &Path) -> (Sampler, Frame) {
     for p in &mut frame.processes {
         p.interval_s = 0.1;
     }
+    // Both live on until the test's process ends.
+    std::mem::forget((a, b));
     (sampler, frame)
 }
 
@@ -234,7 +236,7 @@ fn processes_come_die_and_go_while_it_runs() {
     let mut a = app();
     let frame = sampler.sample(Frame::default(), None);
     line(&screen(&mut a, &frame, 80, 24), "No program under telereduce in ");
-    let made = segment(dir.path(), &who(4000, "job", None), 1);
+    let mut made = segment(dir.path(), &who(4000, "job", None), 1);
     made.traffic(0, 7, 1000, 5, 100);
     let frame = sampler.sample(frame, None);
     assert!(line(&screen(&mut a, &frame, 80, 24), "trtop").contains("1 live"));
@@ -245,7 +247,7 @@ fn processes_come_die_and_go_while_it_runs() {
     assert!(s[0].contains("0 live  1 dead"), "{}", s[0]);
     assert!(s[5].contains("[dead] job") && s[5].contains("sent 5.00 kB"), "{}", s[5]);
     assert!(b[(4, 6)].modifier.contains(Modifier::DIM));
-    made.segment.unlink();
+    made.unlink();
     let frame = sampler.sample(frame, None);
     assert!(screen(&mut a, &frame, 80, 24)[0].contains("0 live"));
     // The same number, another process: nothing of the old one remains.
@@ -283,10 +285,16 @@ fn files_that_are_no_segments_are_named_with_what_is_wrong() {
 }
 
 #[test]
+fn segments_of_other_users_are_counted() {
+    let frame = Frame { denied: 2, ..Frame::default() };
+    assert!(screen(&mut app(), &frame, 80, 24)[0].contains("2 of other users"));
+}
+
+#[test]
 fn what_is_not_counted_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let made = segment(dir.path(), &who(4000, "x", None), 1);
-    made.segment.header().objects_untracked.store(5, std::sync::atomic::Ordering::Relaxed);
+    made.header.objects_untracked.store(5, std::sync::atomic::Ordering::Relaxed);
     let frame = Sampler::new(dir.path(), &[]).sample(Frame::default(), None);
     line(&screen(&mut app(), &frame, 80, 24), "pid 4000: 5 objects are not counted");
 }

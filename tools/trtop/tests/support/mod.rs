@@ -2,17 +2,19 @@
 
 #![allow(dead_code)] // Each test uses a part of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use telereduce::shm::layout::{
-    CqRecord, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord,
+    CqRecord, Header, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord,
 };
 use telereduce::shm::segment::{Identity, Segment, bump};
 
 /// A segment that this process writes.
 pub struct Made {
-    pub segment: Segment,
+    segment: Option<Segment>,
+    pub path: PathBuf,
+    pub header: &'static Header,
     pub ports: &'static [PortRecord],
     pub peers: &'static [PeerRecord],
     pub qps: &'static [QpRecord],
@@ -71,7 +73,8 @@ pub fn segment(dir: &Path, who: &Identity, qps: usize) -> Made {
         q.life.store(Life::Live as u32, Relaxed);
     }
     segment.publish();
-    Made { segment, ports, peers, qps: records, details, rings }
+    let (path, header) = (segment.path().to_path_buf(), segment.header());
+    Made { segment: Some(segment), path, header, ports, peers, qps: records, details, rings }
 }
 
 impl Made {
@@ -104,9 +107,18 @@ impl Made {
         d.send_errors.last_ns.store(telereduce::clock::realtime_ns(), Relaxed);
     }
 
-    /// The process ends without removing its segment: the kernel drops its lock.
-    pub fn die(&self) {
-        rustix::fs::flock(self.segment.file(), rustix::fs::FlockOperation::Unlock).unwrap();
+    /// The process ends without removing its segment: its lock goes.
+    pub fn die(&mut self) {
+        self.segment = None;
+        // A program that another test is just starting has the lock, too, until its exec.
+        while telereduce::shm::discover::is_locked(&self.path) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Removes the file.
+    pub fn unlink(&self) {
+        std::fs::remove_file(&self.path).unwrap();
     }
 }
 
