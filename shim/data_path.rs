@@ -7,6 +7,7 @@ use crate::state::OBJECTS;
 use crate::{context, guard};
 use core::ffi::c_int;
 use rdma_sys::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+use telereduce::aside::aside;
 use telereduce::verbs::DataPath;
 
 /// Makes the real call inside our work, or after it failed.
@@ -43,7 +44,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
             if answer == 0 {
                 posting.accepted();
             } else {
-                posting.accepted_without(q.refused_sends(wr, *bad));
+                aside(move || posting.accepted_without(q.refused_sends(wr, *bad)));
             }
         })
     }
@@ -65,7 +66,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *
             if answer == 0 {
                 posting.accepted();
             } else {
-                posting.accepted_without(q.refused_recvs(wr, *bad));
+                aside(move || posting.accepted_without(q.refused_recvs(wr, *bad)));
             }
         })
     }
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, 
             if answer == 0 {
                 posting.accepted();
             } else {
-                posting.refused_from(wr, *bad);
+                aside(move || posting.refused_from(wr, *bad));
             }
         })
     }

@@ -26,8 +26,9 @@ pub fn after<T>(work: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
+/// After a panic: nothing is counted any more.
 #[cold]
-fn stop_counting() {
+pub fn stop_counting() {
     context::detach_all();
     if let Some(s) = state::get() {
         s.telemetry.hot().header.panics.fetch_add(1, Relaxed);

@@ -69,6 +69,7 @@ fn init() -> Option<State> {
     }
     register_fork_handler();
     CLOCK.start();
+    telereduce::aside::on_panic(crate::guard::stop_counting);
     telereduce::sync::allow_owners();
     let (rank, world_size) = config::rank(env);
     let who = Identity { rank, world_size, ..identity() };

@@ -16,6 +16,7 @@
 //!
 //! This crate holds everything that needs neither hooks nor RDMA, and is tested without either.
 
+pub mod aside;
 pub mod clock;
 pub mod config;
 pub mod shm;

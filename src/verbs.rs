@@ -1,6 +1,7 @@
 //! Safe views of what verbs programs pass: names of enumerations, and the few facts about a work request that are
 //! counted. The C structs themselves are rdma-sys's; only types are used, so nothing here needs libibverbs.
 
+use crate::aside::aside;
 use core::ffi::c_int;
 use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode};
 
@@ -130,10 +131,9 @@ unsafe fn sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u64 {
         return u64::from(unsafe { (*list).length });
     }
     // SAFETY: the caller's promise.
-    unsafe { long_sge_bytes(list, num_sge, max_sge) }
+    aside(move || unsafe { long_sge_bytes(list, num_sge, max_sge) })
 }
 
-#[inline(never)]
 unsafe fn long_sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u64 {
     if num_sge <= 0 || num_sge as u32 > max_sge || list.is_null() {
         return 0;

@@ -104,8 +104,11 @@ impl<T> OwnedLock<T> {
         self.lock_slowly(me)
     }
 
+    // extern "C" for its promise not to unwind: there is nothing in it that could.
     #[cold]
-    fn lock_slowly(&self, me: usize) -> OwnedGuard<'_, T> {
+    #[inline(never)]
+    #[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
+    extern "C" fn lock_slowly(&self, me: usize) -> OwnedGuard<'_, T> {
         if self.owner.compare_exchange(NOBODY, me, Acquire, Relaxed).is_ok() {
             return self.lock();
         }

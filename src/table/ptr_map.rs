@@ -6,6 +6,7 @@
 //! one is published; the old one is never freed, since a reader may still be in it: all old ones together are smaller
 //! than the newest.
 
+use crate::aside::aside;
 use crate::sync::SpinLock;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -75,10 +76,9 @@ impl<T> PtrMap<T> {
             // SAFETY: only `'static` references are stored.
             return unsafe { slot.value.load(Relaxed).as_ref() };
         }
-        Self::probe(a, first, key)
+        aside(move || Self::probe(a, first, key))
     }
 
-    #[inline(never)]
     fn probe(a: &Array<T>, first: usize, key: usize) -> Option<&'static T> {
         let mut i = first;
         // At most half of the slots are live, but tombstones may fill the rest: stop after one round.

@@ -9,7 +9,7 @@ use super::event::{Event, Sink};
 use super::histogram;
 use super::inflight::{Retired, Totals};
 use super::qp::{Qp, Queue};
-use super::srq::Srq;
+use crate::aside::aside;
 use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, PostCounters, STATUSES};
 use crate::shm::segment::{bump, raise};
 use crate::sync::{OwnedGuard, OwnedLock};
@@ -35,6 +35,8 @@ pub struct Cq {
     pub(super) qps: &'static QpnTable<Qp>,
     pub(super) hot: &'static Hot,
     pub(super) sink: Sink,
+    /// Completions of more bytes make an event.
+    pub(super) event_over: u64,
     pub(super) lock: OwnedLock<LastQp>,
 }
 
@@ -69,30 +71,6 @@ impl Cq {
     }
 }
 
-/// One time for all completions of a poll, read when first needed.
-struct Now {
-    stamp: u64,
-    real_ns: u64,
-}
-
-impl Now {
-    #[inline(always)]
-    fn stamp(&mut self, hot: &Hot) -> u64 {
-        if self.stamp == 0 {
-            self.stamp = hot.clock.stamp();
-        }
-        self.stamp
-    }
-
-    #[inline(always)]
-    fn real_ns(&mut self, hot: &Hot) -> u64 {
-        if self.real_ns == 0 {
-            self.real_ns = hot.clock.real_ns(self.stamp(hot));
-        }
-        self.real_ns
-    }
-}
-
 impl Polling<'_> {
     /// The provider returned nothing.
     #[inline(always)]
@@ -105,150 +83,188 @@ impl Polling<'_> {
     /// The provider returned these.
     #[inline(always)]
     pub fn completed(mut self, completions: &[ibv_wc]) {
-        let r = self.cq.record;
-        bump(&r.polls, 1);
-        bump(&r.cqes, completions.len() as u64);
-        let mut now = Now { stamp: 0, real_ns: 0 };
+        let (cq, last) = (self.cq, &mut *self.last);
+        bump(&cq.record.polls, 1);
+        bump(&cq.record.cqes, completions.len() as u64);
+        // One time for all completions of a poll, read when first needed.
+        let mut stamp = 0;
         for wc in completions {
-            self.one(wc, &mut now);
+            stamp = cq.one(last, wc, stamp);
         }
         // A CQ whose completions are all too small for events still shows that it lives.
-        self.last.until_beat = self.last.until_beat.wrapping_sub(1);
-        if now.real_ns != 0 || (self.last.until_beat as i32) < 0 {
-            self.beat(&mut now);
+        last.until_beat = last.until_beat.wrapping_sub(1);
+        if (last.until_beat as i32) < 0 {
+            aside(move || cq.beat(last, stamp));
         }
     }
+}
 
-    #[inline(never)]
-    fn beat(&mut self, now: &mut Now) {
-        self.last.until_beat = 1024;
-        self.cq.record.last_ns.store(now.real_ns(self.cq.hot), Relaxed);
+impl Cq {
+    fn beat(&self, last: &mut LastQp, stamp: u64) {
+        last.until_beat = 1024;
+        self.record.last_ns.store(self.real_ns(self.time(stamp)), Relaxed);
     }
 
+    /// The poll's time in clock ticks: `stamp`, if it was read already.
+    fn time(&self, stamp: u64) -> u64 {
+        if stamp == 0 { self.hot.clock.stamp() } else { stamp }
+    }
+
+    fn real_ns(&self, stamp: u64) -> u64 {
+        self.hot.clock.real_ns(stamp)
+    }
+
+    /// Counts one completion. Takes and returns the poll's time, 0 = not read yet.
     #[inline(always)]
-    fn one(&mut self, wc: &ibv_wc, now: &mut Now) {
-        let Some(qp) = self.qp(wc.qp_num) else {
-            return self.unmatched();
+    fn one(&self, last: &mut LastQp, wc: &ibv_wc, stamp: u64) -> u64 {
+        let qp = match last.qp {
+            Some(qp) if qp.spec.qp_num == wc.qp_num => qp,
+            _ => match self.qps.get(wc.qp_num) {
+                Some(qp) => {
+                    last.qp = Some(qp);
+                    qp
+                }
+                None => return self.unmatched(stamp),
+            },
         };
-        let seen = if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
-            self.failed(qp, wc, now)
-        } else if wc.opcode & RECV == 0 {
-            self.sent(qp, wc, now)
+        if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
+            return aside(move || self.failed(qp, wc, stamp));
+        }
+        if wc.opcode & RECV == 0 {
+            // SAFETY: this CQ serves the QP's sends, and its lock is held.
+            match unsafe { qp.sends.ring.complete(wc.wr_id) } {
+                Some(r) => self.sent(qp, r, stamp),
+                None => aside(move || self.sent_late(qp, wc, stamp)),
+            }
+        } else if qp.spec.srq.is_some() {
+            aside(move || self.received_from_srq(qp, wc, stamp))
         } else {
-            received(qp, wc)
-        };
-        if !seen {
-            self.unmatched();
-        }
-    }
-
-    #[inline(always)]
-    fn qp(&mut self, number: u32) -> Option<&'static Qp> {
-        match self.last.qp {
-            Some(qp) if qp.spec.qp_num == number => Some(qp),
-            _ => {
-                let qp = self.cq.qps.get(number);
-                self.last.qp = qp.or(self.last.qp);
-                qp
+            // SAFETY: this CQ serves the QP's receives, and its lock is held.
+            match unsafe { qp.recvs.ring.complete(wc.wr_id) } {
+                Some(r) => {
+                    retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(u64::from(wc.byte_len)));
+                    stamp
+                }
+                None => aside(move || self.received_late(qp, wc, stamp)),
             }
         }
     }
 
     #[cold]
-    fn unmatched(&self) {
-        self.cq.hot.header.completions_unmatched.fetch_add(1, Relaxed);
+    fn unmatched(&self, stamp: u64) -> u64 {
+        self.hot.header.completions_unmatched.fetch_add(1, Relaxed);
+        stamp
     }
 
     #[inline(always)]
-    fn sent(&self, qp: &Qp, wc: &ibv_wc, now: &mut Now) -> bool {
-        // SAFETY: `self` holds the lock of the CQ that serves this QP's sends.
-        let Some(r) = find(&qp.sends, || unsafe { qp.sends.ring.complete(wc.wr_id) }) else {
-            return false;
-        };
+    fn sent(&self, qp: &'static Qp, r: Retired, stamp: u64) -> u64 {
         retire(&qp.record.send_post, &qp.record.send_done, &r, None);
-        let latency_ns = if r.stamp == 0 { 0 } else { self.timed(qp, r.stamp, now) };
-        if self.cq.hot.events && r.done.bytes > self.cq.hot.min_event_bytes {
-            self.event(qp, &r, latency_ns, 0, now);
+        if r.stamp != 0 || r.done.bytes > self.event_over {
+            return self.note(qp, r.done.bytes, r.stamp, 0, stamp);
         }
-        true
+        stamp
     }
 
-    #[inline(never)]
-    fn timed(&self, qp: &Qp, posted: u64, now: &mut Now) -> u64 {
-        let hot = self.cq.hot;
-        let ticks = now.stamp(hot).saturating_sub(posted);
-        let ns = hot.clock.ticks_to_ns(ticks).max(1);
-        histogram::record(&qp.detail.latency, ns);
-        let real = now.real_ns(hot);
-        qp.record.send_done.last_ns.store(real, Relaxed);
-        ns
+    /// The WR was not in the ring: its post may be between the provider's acceptance and our publishing, and holds the
+    /// queue's lock until then.
+    fn sent_late(&self, qp: &'static Qp, wc: &ibv_wc, stamp: u64) -> u64 {
+        drop(qp.sends.tail.lock());
+        // SAFETY: as in `one`.
+        match unsafe { qp.sends.ring.complete(wc.wr_id) } {
+            Some(r) => self.sent(qp, r, stamp),
+            None => self.unmatched(stamp),
+        }
     }
 
+    /// As [`Cq::sent_late`].
+    fn received_late(&self, qp: &'static Qp, wc: &ibv_wc, stamp: u64) -> u64 {
+        drop(qp.recvs.tail.lock());
+        // SAFETY: as in `one`.
+        match unsafe { qp.recvs.ring.complete(wc.wr_id) } {
+            Some(r) => retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(u64::from(wc.byte_len))),
+            None => return self.unmatched(stamp),
+        }
+        stamp
+    }
+
+    fn received_from_srq(&self, qp: &'static Qp, wc: &ibv_wc, stamp: u64) -> u64 {
+        let arrived = u64::from(wc.byte_len);
+        let Some(capacity) = qp.spec.srq.and_then(|srq| srq.take(wc.wr_id, arrived, false)) else {
+            return self.unmatched(stamp);
+        };
+        take_from_srq(qp, Totals { wr: 1, bytes: capacity }, Totals::default(), arrived);
+        stamp
+    }
+
+    /// Measures the latency of a WR posted at `posted` (0: not timed), and writes the event of a completion that retired
+    /// `bytes`. Returns the poll's time.
+    // Not `aside`, since it is not seldom: extern "C" for its promise not to unwind, and nothing in it could.
     #[inline(never)]
-    fn event(&self, qp: &Qp, r: &Retired, latency_ns: u64, status: u32, now: &mut Now) {
-        let end_ns = now.real_ns(self.cq.hot);
-        let post = &qp.record.send_post;
+    extern "C" fn note(&self, qp: &Qp, bytes: u64, posted: u64, status: u32, stamp: u64) -> u64 {
+        let now = self.time(stamp);
+        let end_ns = self.real_ns(now);
         qp.record.send_done.last_ns.store(end_ns, Relaxed);
-        let gone = Totals {
-            wr: r.before.wr + r.done.wr + r.failed.wr,
-            bytes: r.before.bytes.wrapping_add(r.done.bytes).wrapping_add(r.failed.bytes),
-        };
-        self.cq.sink.write(&Event {
-            end_ns,
-            bytes: r.done.bytes,
-            wr_outstanding: post.wr_posted.load(Relaxed).saturating_sub(gone.wr),
-            bytes_outstanding: post.bytes_posted.load(Relaxed).saturating_sub(gone.bytes),
-            latency_ns,
-            qp: u64::from(qp.index) << 32 | u64::from(qp.spec.qp_num),
-            place: qp.place.load(Relaxed) | u64::from(status & 0xff) << 8,
-        });
+        self.record.last_ns.store(end_ns, Relaxed);
+        let mut latency_ns = 0;
+        if posted != 0 {
+            latency_ns = self.hot.clock.ticks_to_ns(now.saturating_sub(posted)).max(1);
+            histogram::record(&qp.detail.latency, latency_ns);
+        }
+        if bytes > self.event_over || (status != 0 && self.hot.events) {
+            let post = &qp.record.send_post;
+            // SAFETY: this CQ serves the QP's sends, and its lock is held.
+            let gone = unsafe { qp.sends.ring.retired() };
+            self.sink.write(&Event {
+                end_ns,
+                bytes,
+                wr_outstanding: post.wr_posted.load(Relaxed).saturating_sub(gone.wr),
+                bytes_outstanding: post.bytes_posted.load(Relaxed).saturating_sub(gone.bytes),
+                latency_ns,
+                qp: u64::from(qp.index) << 32 | u64::from(qp.spec.qp_num),
+                place: qp.place.load(Relaxed) | u64::from(status & 0xff) << 8,
+            });
+        }
+        now
     }
 
-    #[cold]
-    fn failed(&self, qp: &Qp, wc: &ibv_wc, now: &mut Now) -> bool {
+    fn failed(&self, qp: &'static Qp, wc: &ibv_wc, stamp: u64) -> u64 {
+        let now = self.time(stamp);
         if self.failed_is_receive(qp, wc) {
-            return self.receive_failed(qp, wc, now);
+            self.receive_failed(qp, wc, now);
+            return now;
         }
-        // SAFETY: as in `sent`.
-        let Some(r) = find(&qp.sends, || unsafe { qp.sends.ring.fail(wc.wr_id) }) else {
-            return false;
+        // SAFETY: as in `one`.
+        let look = || unsafe { qp.sends.ring.fail(wc.wr_id) };
+        let Some(r) = find(&qp.sends, look) else {
+            return self.unmatched(now);
         };
         retire(&qp.record.send_post, &qp.record.send_done, &r, None);
-        note_error(&qp.detail.send_errors, wc, now.real_ns(self.cq.hot));
-        if self.cq.hot.events {
-            self.event(qp, &r, 0, wc.status, now);
-        }
-        true
+        note_error(&qp.detail.send_errors, wc, self.real_ns(now));
+        // How long a WR took to fail is not its latency.
+        self.note(qp, r.done.bytes, 0, wc.status, now)
     }
 
-    fn receive_failed(&self, qp: &Qp, wc: &ibv_wc, now: &mut Now) -> bool {
-        note_error(&qp.detail.recv_errors, wc, now.real_ns(self.cq.hot));
+    fn receive_failed(&self, qp: &'static Qp, wc: &ibv_wc, now: u64) {
+        note_error(&qp.detail.recv_errors, wc, self.real_ns(now));
         if let Some(srq) = qp.spec.srq {
-            let Some(capacity) = srq.take(wc.wr_id, 0, true) else {
-                return false;
-            };
-            let taken = Retired {
-                done: Totals::default(),
-                failed: Totals { wr: 1, bytes: capacity },
-                before: posted_so_far(qp),
-                stamp: 0,
-            };
-            take_from_srq(qp, &taken, 0);
-            return true;
+            match srq.take(wc.wr_id, 0, true) {
+                Some(capacity) => take_from_srq(qp, Totals::default(), Totals { wr: 1, bytes: capacity }, 0),
+                None => _ = self.unmatched(now),
+            }
+            return;
         }
-        // SAFETY: `self` holds the lock of the CQ that serves this QP's receives.
-        let Some(r) = find(&qp.recvs, || unsafe { qp.recvs.ring.fail(wc.wr_id) }) else {
-            return false;
-        };
-        retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(0));
-        true
+        // SAFETY: as in `one`.
+        match find(&qp.recvs, || unsafe { qp.recvs.ring.fail(wc.wr_id) }) {
+            Some(r) => retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(0)),
+            None => _ = self.unmatched(now),
+        }
     }
 
     /// An error says not whether it was a send or a receive: the CQ tells, or the id, or the status, or, last, the field
     /// that should not be looked at.
     fn failed_is_receive(&self, qp: &Qp, wc: &ibv_wc) -> bool {
         use ibv_wc_status::*;
-        let is = |cq: Option<&'static Cq>| cq.is_some_and(|c| core::ptr::eq(c, self.cq));
+        let is = |cq: Option<&'static Cq>| cq.is_some_and(|c| core::ptr::eq(c, self));
         match (is(qp.spec.send_cq), is(qp.spec.recv_cq)) {
             (true, false) => return false,
             (false, true) => return true,
@@ -277,21 +293,12 @@ impl Polling<'_> {
     }
 }
 
-/// Looks for a completion's WR. If it is not there, a post may be between the provider's acceptance and our publishing:
-/// its lock is held until then.
-#[inline(always)]
+/// Looks for a failed WR, again once a post that may be under way has published it.
 fn find(queue: &Queue, look: impl Fn() -> Option<Retired>) -> Option<Retired> {
-    match look() {
-        Some(r) => Some(r),
-        None => look_again(queue, look),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn look_again(queue: &Queue, look: impl Fn() -> Option<Retired>) -> Option<Retired> {
-    drop(queue.tail.lock());
-    look()
+    look().or_else(|| {
+        drop(queue.tail.lock());
+        look()
+    })
 }
 
 /// Counts what a completion retired. `arrived`: bytes received; `None` for sends, whose bytes are those posted.
@@ -312,46 +319,14 @@ fn retire(post: &PostCounters, done: &DoneCounters, r: &Retired, arrived: Option
     }
 }
 
-/// A good receive completion.
-#[inline(always)]
-fn received(qp: &Qp, wc: &ibv_wc) -> bool {
-    let (post, done) = (&qp.record.recv_post, &qp.record.recv_done);
-    let arrived = u64::from(wc.byte_len);
-    if let Some(srq) = qp.spec.srq {
-        return received_from_srq(qp, srq, wc);
-    }
-    // SAFETY: the caller holds the lock of the CQ that serves this QP's receives.
-    let Some(r) = find(&qp.recvs, || unsafe { qp.recvs.ring.complete(wc.wr_id) }) else {
-        return false;
-    };
-    retire(post, done, &r, Some(arrived));
-    true
-}
-
-#[inline(never)]
-fn received_from_srq(qp: &Qp, srq: &Srq, wc: &ibv_wc) -> bool {
-    let arrived = u64::from(wc.byte_len);
-    let Some(capacity) = srq.take(wc.wr_id, arrived, false) else {
-        return false;
-    };
-    let done = Totals { wr: 1, bytes: capacity };
-    let failed = Totals::default();
-    take_from_srq(qp, &Retired { done, failed, before: posted_so_far(qp), stamp: 0 }, arrived);
-    true
-}
-
-/// Receives that a QP with an SRQ has taken so far.
-fn posted_so_far(qp: &Qp) -> Totals {
-    let post = &qp.record.recv_post;
-    Totals { wr: post.wr_posted.load(Relaxed), bytes: post.bytes_posted.load(Relaxed) }
-}
-
 /// A QP takes from its SRQ what it needs: posted and retired at once. Its own receive queue is never posted to, so the
 /// CQ's lock serialises these counters, too.
-fn take_from_srq(qp: &Qp, taken: &Retired, arrived: u64) {
-    bump(&qp.record.recv_post.wr_posted, 1);
-    bump(&qp.record.recv_post.bytes_posted, taken.done.bytes + taken.failed.bytes);
-    retire(&qp.record.recv_post, &qp.record.recv_done, taken, Some(arrived));
+fn take_from_srq(qp: &Qp, done: Totals, failed: Totals, arrived: u64) {
+    let post = &qp.record.recv_post;
+    let before = Totals { wr: post.wr_posted.load(Relaxed), bytes: post.bytes_posted.load(Relaxed) };
+    bump(&post.wr_posted, 1);
+    bump(&post.bytes_posted, done.bytes + failed.bytes);
+    retire(post, &qp.record.recv_done, &Retired { done, failed, before, stamp: 0 }, Some(arrived));
 }
 
 fn note_error(e: &ErrorCounters, wc: &ibv_wc, now_ns: u64) {

@@ -4,6 +4,7 @@
 //! a WR that finds the ring full is carried by the next one's totals. The posting thread writes at the tail, the polling thread reads from the head;
 //! each side is serialised by its own lock (the queue's and the CQ's).
 
+use crate::aside::aside;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -125,12 +126,14 @@ impl Inflight {
         tail.next += 1;
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn is_full(&self, tail: &mut Tail) -> bool {
-        // SYNC POINT: pairs with the Release in `retire_to`.
-        tail.head_seen = self.poller.0.head.load(Acquire);
-        tail.next - tail.head_seen > self.mask
+        let (head, mask, next, seen) = (&self.poller.0.head, self.mask, tail.next, &mut tail.head_seen);
+        aside(move || {
+            // SYNC POINT: pairs with the Release in `retire_to`.
+            *seen = head.load(Acquire);
+            next - *seen > mask
+        })
     }
 
     /// Makes what was pushed visible to the polling side.

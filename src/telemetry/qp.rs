@@ -109,7 +109,8 @@ impl Qp {
     /// `wr` is the chain passed to `ibv_post_send` on this QP.
     #[inline(always)]
     pub unsafe fn start_send(&self, mut wr: *const ibv_send_wr) -> Posting<'_> {
-        let mut tail = self.sends.tail.lock();
+        let mut guard = self.sends.tail.lock();
+        let tail = &mut *guard;
         let mut now = 0;
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
@@ -119,31 +120,27 @@ impl Qp {
             if stamp != 0 {
                 tail.until_timed = tail.until_timed.wrapping_sub(1);
                 if (tail.until_timed as i32) < 0 {
-                    stamp |= self.time_it(&mut tail, &mut now);
+                    now = self.timed(tail, now);
+                    stamp |= if self.hot.latency_every == 0 { 0 } else { now };
                 }
             }
             let o = &self.detail.opcodes[(f.opcode as usize).min(OPCODES - 1)];
             bump(&o.wr, 1);
             bump(&o.bytes, f.bytes);
             // SAFETY: our ring's tail, locked.
-            unsafe { self.sends.ring.push(&mut tail, f.wr_id, f.bytes, stamp) };
+            unsafe { self.sends.ring.push(tail, f.wr_id, f.bytes, stamp) };
             wr = w.next;
         }
-        Posting { queue: &self.sends, post: &self.record.send_post, tail }
+        Posting { queue: &self.sends, post: &self.record.send_post, tail: guard }
     }
 
-    /// The countdown to the next timed WR ran out.
+    /// The countdown to the next timed WR ran out: starts it again and returns the time, read at most once per chain.
+    // extern "C" for its promise not to unwind: nothing in it could.
     #[inline(never)]
-    fn time_it(&self, tail: &mut Tail, now: &mut u64) -> u64 {
-        if self.hot.latency_every == 0 {
-            tail.until_timed = i32::MAX as u32;
-            return 0;
-        }
-        tail.until_timed = self.hot.latency_every - 1;
-        if *now == 0 {
-            *now = self.hot.clock.stamp();
-        }
-        *now
+    extern "C" fn timed(&self, tail: &mut Tail, now: u64) -> u64 {
+        let every = self.hot.latency_every;
+        tail.until_timed = if every == 0 { i32::MAX as u32 } else { every - 1 };
+        if now == 0 { self.hot.clock.stamp() } else { now }
     }
 
     /// As [`Qp::start_send`], for `ibv_post_recv`.
@@ -152,17 +149,18 @@ impl Qp {
     /// `wr` is the chain passed to `ibv_post_recv` on this QP.
     #[inline(always)]
     pub unsafe fn start_recv(&self, mut wr: *const ibv_recv_wr) -> Posting<'_> {
-        let mut tail = self.recvs.tail.lock();
+        let mut guard = self.recvs.tail.lock();
+        let tail = &mut *guard;
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: the caller's promise; then our ring's tail, locked.
             unsafe {
                 let bytes = recv_bytes(w, self.spec.max_recv_sge);
-                self.recvs.ring.push(&mut tail, w.wr_id, bytes, SIGNALED);
+                self.recvs.ring.push(tail, w.wr_id, bytes, SIGNALED);
             }
             wr = w.next;
         }
-        Posting { queue: &self.recvs, post: &self.record.recv_post, tail }
+        Posting { queue: &self.recvs, post: &self.record.recv_post, tail: guard }
     }
 
     /// Takes back the opcode counts of the WRs that the provider refused, and adds them up.

@@ -256,7 +256,8 @@ impl Telemetry {
         record.life.store(Life::Live as u32, Release);
         let sink = self.sink(&mut c);
         let lock = OwnedLock::default();
-        let cq = Cq { index, address, record, real, qps: &device.qps, hot: self.hot, sink, lock };
+        let event_over = if self.hot.events { self.hot.min_event_bytes } else { u64::MAX };
+        let cq = Cq { index, address, record, real, qps: &device.qps, hot: self.hot, sink, event_over, lock };
         drop(c);
         self.objects.cqs.insert(address, Box::leak(Box::new(cq)));
     }
