@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: one line per check, and the counts at the end.
 passed=0
 failed=0

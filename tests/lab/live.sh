@@ -15,8 +15,7 @@ screen() { tmux capture-pane -p -t view; }
 
 # until_screen PATTERN: waits for the pattern to come up.
 until_screen() {
-    local i
-    for i in $(seq 60); do
+    for _ in $(seq 60); do
         screen | grep -qE "$1" && return 0
         sleep 0.5
     done
@@ -44,7 +43,7 @@ tmux send-keys -t view 1
 holds "a killed program is shown as dead" until_screen 'dead'
 holds "trtop ls calls it dead" sh -c 'target/release/trtop ls | grep -q dead'
 target/release/trtop clean >"$work/clean.txt"
-is "trtop clean removes what it left" '' "$(ls /dev/shm | grep telereduce)"
+is "trtop clean removes what it left" '' "$(find /dev/shm -name "telereduce.*")"
 tmux send-keys -t view q
 for _ in $(seq 20); do tmux has-session -t view 2>/dev/null || break; sleep 0.2; done
 holds "q ends trtop" sh -c '! tmux has-session -t view 2>/dev/null'

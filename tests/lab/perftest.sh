@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced inside the laboratory: runs one perftest pair between rxeB (server) and rxeA (client).
 
 library=$PWD/target/release/libtelereduce.so
@@ -27,8 +28,7 @@ pair() {
 
 # perftest's server listens on TCP port 18515.
 wait_for_listener() {
-    local i
-    for i in $(seq 100); do
+    for _ in $(seq 100); do
         grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null && return 0
         kill -0 "$1" 2>/dev/null || return 0
         sleep 0.1
@@ -36,8 +36,7 @@ wait_for_listener() {
 }
 
 wait_or_end() {
-    local i
-    for i in $(seq 50); do
+    for _ in $(seq 50); do
         kill -0 "$1" 2>/dev/null || break
         sleep 0.1
     done
