@@ -113,7 +113,13 @@ fn feed(dir: &Path, seconds: u64) {
         for (p, m) in made.iter().enumerate() {
             for i in 0..m.qps.len() {
                 let depth = 8 + ((round as f64 / 100.0).sin() * 7.0) as u64;
-                m.traffic(i, depth, 65536, depth - u64::from(round % 997 == 0), 2000 + 100 * p as u64 + round % 700);
+                m.traffic(
+                    i,
+                    depth,
+                    65536,
+                    depth - u64::from(round.is_multiple_of(997)),
+                    2000 + 100 * p as u64 + round % 700,
+                );
             }
         }
         round += 1;

@@ -194,10 +194,10 @@ impl Frame {
         self.processes.iter().find(|p| p.id == id)
     }
 
-    /// Sums of all ports: counters of all processes, and the rates of the living.
+    /// Sums of all ports of the living. What the dead had outstanding is no load on anything any more.
     pub fn totals(&self) -> (Line, Rates) {
         let (mut line, mut rates) = (Line::default(), Rates::default());
-        for p in &self.processes {
+        for p in self.processes.iter().filter(|p| p.alive) {
             for (i, port) in p.now.ports.iter().enumerate() {
                 line.add(&port.line);
                 if let Some(r) = p.port_rates(i) {

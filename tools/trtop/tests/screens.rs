@@ -245,6 +245,7 @@ fn processes_come_die_and_go_while_it_runs() {
     let b = draw(&mut a, &frame, 80, 24);
     let s = lines(&b);
     assert!(s[0].contains("0 live  1 dead"), "{}", s[0]);
+    assert!(s[2].contains("outstanding 0 WR 0 B") && s[4].contains(" 2 2.00 kB"), "{}\n{}", s[2], s[4]);
     assert!(s[5].contains("[dead] job") && s[5].contains("sent 5.00 kB"), "{}", s[5]);
     assert!(b[(4, 6)].modifier.contains(Modifier::DIM));
     made.unlink();
