@@ -12,6 +12,7 @@ mod left_behind;
 mod lifetime;
 mod live;
 mod many;
+mod model;
 mod no_segment;
 mod off;
 mod panics;
