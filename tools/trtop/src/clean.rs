@@ -2,7 +2,7 @@
 //!
 //! A process holds a lock on its segment as long as it lives, and takes it before the segment is complete. So a complete
 //! segment that nobody holds is a dead one's; a file that is no segment may be one that is just being made, until it is
-//! [`YOUNG`] no more. We hold the lock ourselves while we remove the file: a new process of the same number then finds
+//! ten seconds old. We hold the lock ourselves while we remove the file: a new process of the same number then finds
 //! it held and leaves it alone.
 
 use crate::cli::CleanArgs;
