@@ -38,12 +38,27 @@ shape_path() { # PATH
         {
             echo "qdisc replace dev $core root handle 1: netem limit 20000 delay ${delay/none/0} loss ${loss/none/0%}"
             if [ "$rate" != none ]; then
-                echo "qdisc replace dev $core parent 1:1 handle 10: tbf rate $rate burst 64k latency 200ms"
+                echo "qdisc replace dev $core parent 1:1 handle 10: tbf rate $rate $(queue_for "$rate")"
             elif has_rate "$side" "$core"; then
                 echo "qdisc del dev $core parent 1:1"
             fi
         } | tc -n "fab$side" -batch -
     done
+}
+
+# The queue before a shaped link: 200 ms of it, but at least 1 MiB. One soft-RoCE queue pair keeps up to 128 packets
+# (540 kB) in flight whatever the rate, and a link that cannot hold them loses packets for ever.
+queue_for() { # RATE
+    local bytes=${1%?bit} burst=65536 limit
+    case $1 in
+        *kbit) bytes=$((bytes * 125)) ;;
+        *mbit) bytes=$((bytes * 125000)) ;;
+        *gbit) bytes=$((bytes * 125000000)) ;;
+    esac
+    limit=$((bytes / 5))
+    [ "$limit" -ge 1048576 ] || limit=1048576
+    [ "$burst" -ge $((bytes / 200)) ] || burst=$((bytes / 200))
+    echo "burst $burst limit $limit"
 }
 
 has_rate() { [[ $(tc -n "fab$1" qdisc show dev "$2") == *"qdisc tbf"* ]]; }

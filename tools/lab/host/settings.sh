@@ -63,7 +63,7 @@ check_settings() {
     [ -n "$CPUS" ] || CPUS=$((KERNELS == 1 ? 2 : 1))
     want CPUS '^[1-9][0-9]*$' "a whole number"
     want SHM '^[0-9]+[kmgKMG]?$' "a size such as 512m"
-    check_list RATE '^(none|[0-9]+(\.[0-9]+)?([kmg]i?)?(bit|bps))$' "none or a rate such as 40mbit"
+    check_list RATE '^(none|[1-9][0-9]*[kmg]bit)$' "none or a rate such as 40mbit"
     check_list DELAY '^(none|[0-9]+(\.[0-9]+)?(us|ms|s))$' "none or a delay such as 5ms"
     check_list LOSS '^(none|[0-9]+(\.[0-9]+)?%)$' "none or a percentage such as 0.1%"
     if [ -n "$OUT_DIR" ]; then
