@@ -33,7 +33,7 @@ pub const MAX_REGIONS: usize = 200;
 pub const HEADER_BYTES: usize = 8192;
 /// "No such index": a QP before INIT has no port, a UD QP no peer.
 pub const NONE: u32 = u32::MAX;
-/// Work-request opcodes that are counted apart (`enum ibv_wr_opcode` ends at 15; others go to the last).
+/// Work-request opcodes that are counted apart (`enum ibv_wr_opcode` ends at 15).
 pub const OPCODES: usize = 16;
 /// Completion statuses that are counted apart (`enum ibv_wc_status` ends at 23; others go to the last).
 pub const STATUSES: usize = 24;

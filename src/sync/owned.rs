@@ -5,7 +5,7 @@
 //! owner's would cost as much as a locked instruction, so the one who takes it away makes *all* threads of the process
 //! pass a barrier, with the system call `membarrier`, once. From then on the lock is an ordinary spin lock.
 
-use super::spin::{Guard, Pause, SpinLock};
+use super::spin::{Pause, SpinLock};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{
@@ -97,7 +97,7 @@ impl<T> OwnedLock<T> {
             // SYNC POINT: with barrier_everywhere in `take_away`, orders the store before the load below.
             compiler_fence(SeqCst);
             if self.owner.load(Acquire) == me {
-                return OwnedGuard { lock: self, shared: None };
+                return OwnedGuard(self);
             }
             self.busy.store(false, Release);
         }
@@ -112,11 +112,19 @@ impl<T> OwnedLock<T> {
         if self.owner.compare_exchange(NOBODY, me, Acquire, Relaxed).is_ok() {
             return self.lock();
         }
-        let shared = self.shared.lock();
+        // Given back by OwnedGuard::drop.
+        core::mem::forget(self.shared.lock());
         if self.owner.load(Relaxed) != SHARED {
             self.take_away();
         }
-        OwnedGuard { lock: self, shared: Some(shared) }
+        OwnedGuard(self)
+    }
+
+    #[cold]
+    #[inline(never)]
+    extern "C" fn unlock_shared(&self) {
+        // SAFETY: a guard that is not the owner's holds it.
+        unsafe { self.shared.force_unlock() };
     }
 
     /// Ends the ownership, whoever's it is, and waits until the owner is out. Holds `shared`.
@@ -132,17 +140,14 @@ impl<T> OwnedLock<T> {
 }
 
 /// Holds the lock until it is dropped.
-pub struct OwnedGuard<'a, T> {
-    lock: &'a OwnedLock<T>,
-    shared: Option<Guard<'a, ()>>,
-}
+pub struct OwnedGuard<'a, T>(&'a OwnedLock<T>);
 
 impl<T> Deref for OwnedGuard<'_, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: this guard holds the lock.
-        unsafe { &*self.lock.value.get() }
+        unsafe { &*self.0.value.get() }
     }
 }
 
@@ -150,15 +155,18 @@ impl<T> DerefMut for OwnedGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard holds the lock, and it is borrowed exclusively.
-        unsafe { &mut *self.lock.value.get() }
+        unsafe { &mut *self.0.value.get() }
     }
 }
 
 impl<T> Drop for OwnedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.shared.is_none() {
-            self.lock.busy.store(false, Release);
+        // Only the owner is ever busy, and while it is, nobody holds `shared` and is past `take_away`.
+        if self.0.busy.load(Relaxed) {
+            self.0.busy.store(false, Release);
+        } else {
+            self.0.unlock_shared();
         }
     }
 }

@@ -73,8 +73,8 @@ impl<T> PtrMap<T> {
         let slot = unsafe { a.slots.get_unchecked(first) };
         // SYNC POINT: as below. Nearly every key stands in its first slot.
         if slot.key.load(Acquire) == key {
-            // SAFETY: only `'static` references are stored.
-            return unsafe { slot.value.load(Relaxed).as_ref() };
+            // SAFETY: a slot with a key has a value, and only `'static` references are stored.
+            return Some(unsafe { &*slot.value.load(Relaxed) });
         }
         aside(move || Self::probe(a, first, key))
     }

@@ -304,8 +304,8 @@ fn find(queue: &Queue, look: impl Fn() -> Option<Retired>) -> Option<Retired> {
 /// Counts what a completion retired. `arrived`: bytes received; `None` for sends, whose bytes are those posted.
 #[inline(always)]
 fn retire(post: &PostCounters, done: &DoneCounters, r: &Retired, arrived: Option<u64>) {
-    raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(r.before.wr));
-    raise(&done.bytes_high_water, post.bytes_posted.load(Relaxed).saturating_sub(r.before.bytes));
+    raise(&done.wr_high_water, post.wr_posted.load(Relaxed).wrapping_sub(r.before.wr));
+    raise(&done.bytes_high_water, post.bytes_posted.load(Relaxed).wrapping_sub(r.before.bytes));
     let good = if arrived.is_some() { &done.capacity_completed } else { &done.bytes_completed };
     bump(&done.cqes, 1);
     bump(&done.wr_completed, r.done.wr);

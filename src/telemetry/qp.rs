@@ -124,7 +124,7 @@ impl Qp {
                     stamp |= if self.hot.latency_every == 0 { 0 } else { now };
                 }
             }
-            let o = &self.detail.opcodes[(f.opcode as usize).min(OPCODES - 1)];
+            let o = &self.detail.opcodes[f.opcode as usize % OPCODES];
             bump(&o.wr, 1);
             bump(&o.bytes, f.bytes);
             // SAFETY: our ring's tail, locked.
@@ -176,7 +176,7 @@ impl Qp {
             let mut w = if is_in_chain(wr, bad, |w| w.next) { bad } else { wr };
             while let Some(rest) = w.as_ref() {
                 let f = send_facts(rest, self.spec.max_send_sge);
-                let o = &self.detail.opcodes[(f.opcode as usize).min(OPCODES - 1)];
+                let o = &self.detail.opcodes[f.opcode as usize % OPCODES];
                 bump(&o.wr, 1u64.wrapping_neg());
                 bump(&o.bytes, f.bytes.wrapping_neg());
                 refused.wr += 1;

@@ -20,12 +20,14 @@ use crate::sync::{OwnedGuard, OwnedLock, SpinLock};
 use crate::table::{PtrMap, QpnTable};
 use crate::verbs::{PollCq, PostSrqRecv};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Destroyed QPs that keep their record; destroyed CQs likewise.
 pub const RETAINED: usize = 1024;
+/// Destroyed QPs whose state in memory is kept a while.
+const KEPT_STATES: usize = 64;
 
 /// One opened device context.
 pub struct Device {
@@ -116,6 +118,8 @@ struct Control {
     rings_made: usize,
     shared_ring: Option<&'static SpinLock<&'static RingRecord>>,
     idle_devices: Vec<&'static Device>,
+    /// States of destroyed QPs, not freed yet.
+    gone: VecDeque<&'static Qp>,
 }
 
 const IBV_QPS_RESET: u32 = 0;
@@ -153,6 +157,7 @@ impl Telemetry {
                 rings_made: 0,
                 shared_ring: None,
                 idle_devices: Vec::new(),
+                gone: VecDeque::new(),
             })
         })();
         let control = pools.inspect_err(|_: &io::Error| segment.unlink())?;
@@ -367,12 +372,15 @@ impl Telemetry {
         });
         let qp: &'static Qp = Box::leak(Box::new(Qp::new(spec, address, index, record, detail, self.hot)));
         drop(c);
-        let stale = device.qps.set(spec.qp_num, Some(qp));
-        self.objects.qps.insert(address, qp);
-        // The number is new, so a QP that still had it is gone: its context was closed behind our back.
-        if let Some(old) = stale {
-            self.retire_qp(old);
+        // The number and the address are new, so a QP that still has one of them was destroyed behind our back.
+        for old in [device.qps.get(spec.qp_num), self.objects.qps.get(address)].into_iter().flatten() {
+            if device.qps.get(old.spec.qp_num).is_some_and(|q| core::ptr::eq(q, old)) {
+                self.hide_qp(device, old);
+                self.retire_qp(old);
+            }
         }
+        device.qps.set(spec.qp_num, Some(qp));
+        self.objects.qps.insert(address, qp);
     }
 
     fn change_identity(&self, record: &QpRecord, change: impl FnOnce()) {
@@ -528,6 +536,15 @@ impl Telemetry {
             qp.record.retired_ns.store(realtime_ns(), Relaxed);
             self.change_identity(qp.record, || put(&qp.record.life, Life::Retired as u32));
             c.qps.retire(qp.index);
+        }
+        // Completions cannot find it any more, and those that had are done: it was hidden under its CQs' locks. Posts to a
+        // QP that is being destroyed are the application's error; the delay makes even those harmless.
+        c.gone.push_back(qp);
+        if c.gone.len() > KEPT_STATES
+            && let Some(oldest) = c.gone.pop_front()
+        {
+            // SAFETY: made by Box::leak in `create_qp`, in no table, and here only once.
+            drop(unsafe { Box::from_raw(core::ptr::from_ref(oldest).cast_mut()) });
         }
     }
 }

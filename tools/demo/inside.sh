@@ -17,11 +17,11 @@ frame=0
 while kill -0 "$client" 2>/dev/null; do
     frame=$((frame + 1))
     # Ports, then QPs, then peers.
-    case $frame in 5) tmux send-keys -t demo Tab ;; 9) tmux send-keys -t demo Tab ;; esac
+    case $frame in 4) tmux send-keys -t demo Tab ;; 7) tmux send-keys -t demo Tab ;; esac
     if [ "$DEMO_LIVE" = 1 ]; then
         printf '\033[H\033[2J'
         tmux capture-pane -p -e -t demo
-    elif [ "$frame" = 4 ] || [ "$frame" = 7 ] || [ "$frame" = 11 ]; then
+    elif [ "$frame" = 3 ] || [ "$frame" = 6 ] || [ "$frame" = 9 ]; then
         tmux capture-pane -p -t demo
     fi
     sleep 1
@@ -34,7 +34,7 @@ grep -A 1 '#bytes' /tmp/client.txt
 [ "$code" -eq 0 ] || tail -n 3 /tmp/client.txt
 echo
 echo "\$ jq ... ib_write_bw.json"
-jq -c '.segments[0] | {command, host, pid}, (.ports[0] | {device, port, wr_posted, wr_completed, wr_outstanding,
+jq -c '.segments[0] | {command, host, pid}, (.ports[0] | {device, port, wr_posted, wr_completed, wr_dropped, wr_outstanding,
     bytes_posted, bytes_completed, wr_high_water, opcodes, p99_ns: .latency_post_to_poll.p99_ns}),
     (.peers[0] | {ip, bytes_completed})' "$LAB_OUT/ib_write_bw.json"
 exit "$code"
