@@ -233,14 +233,32 @@ fn hold(file: &File) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
+/// Reserves memory for `bytes` at `offset`. Beyond RLIMIT_FSIZE the kernel would send SIGXFSZ, which kills: not tried.
+fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    // SAFETY: an all-zero rlimit is a valid value; getrlimit writes only that.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = core::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 { limit.rlim_cur } else { libc::RLIM_INFINITY }
+    };
+    if limit != libc::RLIM_INFINITY && offset + bytes > limit {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    // A profiler's timer may interrupt it, time and again.
+    for _ in 0..100 {
+        // SAFETY: a valid descriptor and no memory involved; the error is the return value.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset as i64, bytes as i64) } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            rc => return Err(io::Error::from_raw_os_error(rc)),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EINTR))
+}
+
 /// Reserves and maps `bytes` at `offset`, and views the start as `count` records.
 fn map<T: Shared>(file: &File, offset: u64, bytes: u64, count: usize) -> io::Result<&'static [T]> {
     assert!(count as u64 * size_of::<T>() as u64 <= bytes && offset.is_multiple_of(PAGE));
-    // SAFETY: a valid descriptor and no memory involved; the error is the return value.
-    let rc = unsafe { libc::posix_fallocate(file.as_raw_fd(), offset as i64, bytes as i64) };
-    if rc != 0 {
-        return Err(io::Error::from_raw_os_error(rc));
-    }
+    reserve(file, offset, bytes)?;
     let map: MmapRaw = MmapOptions::new().offset(offset).len(bytes as usize).map_raw(file)?;
     let start = map.as_mut_ptr().cast::<T>();
     core::mem::forget(map);
@@ -286,4 +304,30 @@ pub fn raise(c: &AtomicU64, to: u64) {
 #[inline]
 pub fn put(c: &AtomicU32, v: u32) {
     c.store(v, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_on_file_sizes_is_an_error_and_no_signal() {
+        let file = tempfile::tempfile().unwrap();
+        // SAFETY: the child makes system calls only, and ends itself.
+        let status = unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                let limit = libc::rlimit { rlim_cur: 2 * PAGE, rlim_max: 2 * PAGE };
+                let set = libc::setrlimit(libc::RLIMIT_FSIZE, &limit) == 0;
+                let (fits, over) = (reserve(&file, 0, 2 * PAGE), reserve(&file, PAGE, 2 * PAGE));
+                let ok = set && fits.is_ok() && over.is_err_and(|e| e.raw_os_error() == Some(libc::EFBIG));
+                libc::_exit(if ok { 0 } else { 1 });
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        };
+        assert_eq!(status, 0, "exit status, or the signal that ended it");
+    }
 }
