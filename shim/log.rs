@@ -4,8 +4,14 @@ use core::fmt;
 use std::io::Write;
 use std::os::fd::FromRawFd;
 
-/// Writes `telereduce: ...` and a newline in one call. A closed or full stderr is ignored.
+/// Writes `telereduce: ...` and a newline in one call. Nothing is written to a stderr whose reader is gone, which would
+/// kill the program with SIGPIPE, or does not read, which would block it.
 pub fn line(message: fmt::Arguments<'_>) {
+    let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry, as the count says.
+    if unsafe { libc::poll(&mut stderr, 1, 100) } != 1 || stderr.revents != libc::POLLOUT {
+        return;
+    }
     let text = format!("telereduce: {message}\n");
     // SAFETY: ManuallyDrop keeps descriptor 2 open; writing to it touches no memory of ours.
     let mut stderr = core::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(2) });
