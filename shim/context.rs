@@ -55,7 +55,7 @@ impl Context {
 /// The patched context at `ctx`.
 #[inline(always)]
 pub fn find(ctx: *mut ibv_context) -> Option<&'static Context> {
-    CONTEXTS.get(ctx as usize)
+    CONTEXTS.find(ctx)
 }
 
 /// Patches a context that was just opened, unless that was done on the way here.

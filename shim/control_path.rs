@@ -219,9 +219,9 @@ unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         extended_sends,
-        send_cq: objects.cqs.get(q.send_cq as usize),
-        recv_cq: objects.cqs.get(q.recv_cq as usize),
-        srq: objects.srqs.get(q.srq as usize),
+        send_cq: objects.cqs.find(q.send_cq),
+        recv_cq: objects.cqs.find(q.recv_cq),
+        srq: objects.srqs.find(q.srq),
     };
     t.create_qp(device, qp as usize, spec);
 }

@@ -64,7 +64,7 @@ impl<T> PtrMap<T> {
         unsafe { a.as_ref() }
     }
 
-    /// The state of the object at `key`.
+    /// The state of the object at `key`, which is not null: that is the key of a free slot. See [`PtrMap::find`].
     #[inline(always)]
     pub fn get(&self, key: usize) -> Option<&'static T> {
         let a = self.current()?;
@@ -77,6 +77,11 @@ impl<T> PtrMap<T> {
             return Some(unsafe { &*slot.value.load(Relaxed) });
         }
         aside(move || Self::probe(a, first, key))
+    }
+
+    /// As [`PtrMap::get`], for an address that may be null: nothing is there.
+    pub fn find<P>(&self, object: *const P) -> Option<&'static T> {
+        if object as usize <= TOMB { None } else { self.get(object as usize) }
     }
 
     fn probe(a: &Array<T>, first: usize, key: usize) -> Option<&'static T> {
@@ -199,23 +204,14 @@ impl<T> PtrMap<T> {
         }
     }
 
-    /// Takes everything out.
-    pub fn drain(&self) -> Vec<&'static T> {
-        let mut all = Vec::new();
+    /// Takes everything out. Allocates nothing: a forked child of a program with threads may not be able to.
+    pub fn clear(&self) {
         let mut live = self.live.lock();
         for slot in self.current().iter().flat_map(|a| a.slots.iter()) {
-            if slot.key.load(Relaxed) > TOMB {
-                slot.key.store(TOMB, Release);
-                // SAFETY: only `'static` references are stored.
-                if let Some(v) = unsafe { slot.value.load(Relaxed).as_ref() } {
-                    all.push(v);
-                }
-            }
-            // Nothing live is left, so no tombstone guards anything.
+            // Nothing live is left, so no tombstone is needed. The value stays: a reader may have seen its key.
             slot.key.store(EMPTY, Release);
         }
         *live = 0;
-        all
     }
 
     /// In a forked child: the writer that held the lock does not exist here.
@@ -260,6 +256,23 @@ mod tests {
             expected.sort_unstable();
             prop_assert_eq!(values, expected);
         }
+    }
+
+    #[test]
+    fn null_is_never_found() {
+        let map = PtrMap::new();
+        for k in 1..60 {
+            map.insert(k * 16, leak(0));
+        }
+        for k in 1..60 {
+            map.remove(k * 16);
+            assert_eq!(map.find::<u8>(core::ptr::null()), None);
+        }
+        map.insert(16, leak(0));
+        map.clear();
+        assert_eq!(map.get(16), None);
+        map.insert(16, leak(3));
+        assert_eq!(map.find(core::ptr::without_provenance::<u8>(16)), Some(&3));
     }
 
     #[test]

@@ -55,9 +55,9 @@ impl Objects {
 
     /// Takes everything out: what exists is no longer counted.
     pub fn forget_all(&self) {
-        self.qps.drain();
-        self.cqs.drain();
-        self.srqs.drain();
+        self.qps.clear();
+        self.cqs.clear();
+        self.srqs.clear();
     }
 
     /// In a forked child: as [`Objects::forget_all`], whoever held locks in the parent.
@@ -385,7 +385,9 @@ impl Telemetry {
 
     fn change_identity(&self, record: &QpRecord, change: impl FnOnce()) {
         let seq = record.seq.load(Relaxed);
-        record.seq.store(seq.wrapping_add(1), Release);
+        record.seq.store(seq.wrapping_add(1), Relaxed);
+        // SYNC POINT: a reader that sees part of the change also sees the odd number.
+        core::sync::atomic::fence(Release);
         change();
         record.seq.store(seq.wrapping_add(2), Release);
     }
