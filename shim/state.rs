@@ -120,6 +120,8 @@ fn register_fork_handler() {
 /// In a forked child: the parent's segment is not ours to write. What was inherited passes through uncounted; a device
 /// that the child opens itself starts a segment of the child's own.
 unsafe extern "C" fn in_child() {
+    // SAFETY: errno is the calling thread's own.
+    let errno = unsafe { *libc::__errno_location() };
     if let Some(parents) = get() {
         parents.telemetry.segment().close_in_child();
     }
@@ -129,5 +131,6 @@ unsafe extern "C" fn in_child() {
     unsafe {
         INIT.force_unlock();
         context::after_fork();
+        *libc::__errno_location() = errno;
     }
 }

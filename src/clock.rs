@@ -97,6 +97,8 @@ impl Clock {
             }
         }
         self.use_counter.store(usable, Relaxed);
+        // In a forked child, the thread that was renewing the anchor does not exist.
+        self.seq.fetch_and(!1, Relaxed);
         self.set_anchor();
     }
 
@@ -116,7 +118,7 @@ impl Clock {
     /// CLOCK_REALTIME at a stamp, ns. Renews the anchor when it is a second old.
     #[inline]
     pub fn real_ns(&self, stamp: u64) -> u64 {
-        let (anchor, real, rate) = self.read_anchor();
+        let Some((anchor, real, rate)) = self.read_anchor() else { return realtime_ns() };
         let age = stamp.wrapping_sub(anchor);
         if age as i64 > self.renew_ticks.load(Relaxed) as i64 {
             self.set_anchor();
@@ -128,17 +130,19 @@ impl Clock {
         real.wrapping_add(scale(age, rate))
     }
 
-    fn read_anchor(&self) -> (u64, u64, u64) {
-        loop {
+    /// `None` while the anchor is renewed: who renews it may be preempted, even by the thread that asks.
+    fn read_anchor(&self) -> Option<(u64, u64, u64)> {
+        for _ in 0..64 {
             // SYNC POINT: pairs with set_anchor.
             let before = self.seq.load(Acquire);
             let got = (self.anchor_stamp.load(Relaxed), self.anchor_real_ns.load(Relaxed), self.rate.load(Relaxed));
             fence(Acquire);
             if before.is_multiple_of(2) && self.seq.load(Relaxed) == before {
-                return got;
+                return Some(got);
             }
             core::hint::spin_loop();
         }
+        None
     }
 
     #[cold]
@@ -197,6 +201,16 @@ mod tests {
         let c = started();
         let a = c.stamp();
         assert!(a != 0 && c.stamp() >= a);
+    }
+
+    #[test]
+    fn a_renewal_that_never_ends_stops_nobody() {
+        let c = started();
+        c.seq.fetch_add(1, Relaxed);
+        assert!(c.real_ns(c.stamp()).abs_diff(realtime_ns()) < 1_000_000_000);
+        c.start();
+        assert_eq!(c.seq.load(Relaxed) % 2, 0);
+        assert!(c.read_anchor().is_some());
     }
 
     #[test]
