@@ -40,16 +40,18 @@ hand_over() { # HOST COMMAND [ARG...]
     folder=$box/$name
     trap ': >"$folder/cancel"; exit 130' INT
     trap ': >"$folder/cancel"; exit 143' TERM
-    # The followers stop, once they have passed everything on, when the watcher does.
+    # The followers stop, once they have passed everything on, when the watcher does. What the other guest writes makes
+    # no notification here, so they must look again and again.
     until_there "$folder/status" &
     watcher=$!
-    tail -c +1 -s 0.1 --pid="$watcher" -f "$folder/stdout" &
+    tail ---disable-inotify -c +1 -s 0.2 --pid="$watcher" -f "$folder/stdout" &
     out=$!
-    tail -c +1 -s 0.1 --pid="$watcher" -f "$folder/stderr" >&2 &
+    tail ---disable-inotify -c +1 -s 0.2 --pid="$watcher" -f "$folder/stderr" >&2 &
     err=$!
     wait "$watcher" "$out" "$err" || true
     status=$(<"$folder/status")
-    rm -rf "$folder"
+    mv "$folder" "$box/.$name" # out of the other guest's sight first, or it would take a half-removed job for a new one
+    rm -rf "$box/.$name"
     return "$status"
 }
 

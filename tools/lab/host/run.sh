@@ -101,7 +101,7 @@ show_consoles() {
     for console in "$RUN_DIR"/console-* "$RUN_DIR"/emulator-*; do
         [ -s "$console" ] || continue
         say "end of $(basename "$console"):"
-        tail -n 30 "$console" | tr -d '\r' | sed 's/^/lab|   /' >&2
+        tail -n 60 "$console" | tr -d '\r' | sed 's/^/lab|   /' >&2
     done
 }
 
@@ -124,10 +124,9 @@ clean_up() {
     local pid
     trap '' INT TERM HUP
     restore_terminal
-    {
-        for pid in "${CHILDREN[@]}"; do kill -KILL "$pid" || true; done
-        wait || true
-    } 2>/dev/null
+    exec 2>/dev/null # bash would name each child that it killed
+    for pid in "${CHILDREN[@]}"; do kill -KILL "$pid" || true; done
+    wait || true
     rm -rf "$RUN_DIR"
 }
 
