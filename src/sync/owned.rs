@@ -66,6 +66,9 @@ fn this_thread() -> usize {
 pub struct OwnedLock<T> {
     owner: AtomicUsize,
     busy: AtomicBool,
+    /// The holder has `shared`. Written by that holder only; `busy` cannot tell, since a former owner sets it for a moment
+    /// before it sees that it is none.
+    by_turns: AtomicBool,
     shared: SpinLock<()>,
     value: UnsafeCell<T>,
 }
@@ -85,7 +88,13 @@ impl<T> OwnedLock<T> {
     /// An open lock without an owner.
     pub fn new(value: T) -> Self {
         let owner = AtomicUsize::new(if OWNERS.load(Relaxed) { NOBODY } else { SHARED });
-        OwnedLock { owner, busy: AtomicBool::new(false), shared: SpinLock::new(()), value: UnsafeCell::new(value) }
+        OwnedLock {
+            owner,
+            busy: AtomicBool::new(false),
+            by_turns: AtomicBool::new(false),
+            shared: SpinLock::new(()),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits for the lock.
@@ -117,12 +126,14 @@ impl<T> OwnedLock<T> {
         if self.owner.load(Relaxed) != SHARED {
             self.take_away();
         }
+        self.by_turns.store(true, Relaxed);
         OwnedGuard(self)
     }
 
     #[cold]
     #[inline(never)]
     extern "C" fn unlock_shared(&self) {
+        self.by_turns.store(false, Relaxed);
         // SAFETY: a guard that is not the owner's holds it.
         unsafe { self.shared.force_unlock() };
     }
@@ -162,8 +173,8 @@ impl<T> DerefMut for OwnedGuard<'_, T> {
 impl<T> Drop for OwnedGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Only the owner is ever busy, and while it is, nobody holds `shared` and is past `take_away`.
-        if self.0.busy.load(Relaxed) {
+        // False for the owner: others set it after `take_away` has seen the owner out, and clear it before they leave.
+        if !self.0.by_turns.load(Relaxed) {
             self.0.busy.store(false, Release);
         } else {
             self.0.unlock_shared();
@@ -186,6 +197,23 @@ mod tests {
         });
         assert_eq!(lock.owner.load(Relaxed), SHARED);
         assert_eq!(*lock.lock(), 2);
+    }
+
+    #[test]
+    fn a_former_owner_that_looks_busy_for_a_moment_does_not_keep_it_locked() {
+        let lock = std::sync::Arc::new(OwnedLock::new(0));
+        lock.owner.store(SHARED, Relaxed);
+        let guard = lock.lock();
+        // Between the two looks at `owner`, in `lock`.
+        lock.busy.store(true, Relaxed);
+        drop(guard);
+        lock.busy.store(false, Relaxed);
+        let (done, wait) = std::sync::mpsc::channel();
+        std::thread::spawn({
+            let lock = lock.clone();
+            move || done.send(*lock.lock())
+        });
+        assert_eq!(wait.recv_timeout(std::time::Duration::from_secs(10)), Ok(0));
     }
 
     #[test]
