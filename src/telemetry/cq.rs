@@ -120,11 +120,13 @@ impl Cq {
         let qp = match last.qp {
             Some(qp) if qp.spec.qp_num == wc.qp_num => qp,
             _ => match self.qps.get(wc.qp_num) {
-                Some(qp) => {
+                // Another CQ's (a left-over of the number's last QP, XRC): its rings are not under our lock, and `last` would
+                // not be told when it goes.
+                Some(qp) if qp.is_served_by(self) => {
                     last.qp = Some(qp);
                     qp
                 }
-                None => return self.unmatched(stamp),
+                _ => return self.unmatched(stamp),
             },
         };
         if wc.status != ibv_wc_status::IBV_WC_SUCCESS {

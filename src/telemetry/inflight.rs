@@ -143,11 +143,11 @@ impl Inflight {
         self.published.0.store(tail.next, Release);
     }
 
-    /// Takes back the last WRs that were pushed since the last publish, `refused` in all, and publishes the rest.
+    /// Takes back the last WRs that were pushed since the last publish, `refused` in all. The rest is to be published.
     ///
     /// # Safety
     /// `tail` is this ring's, under its lock.
-    pub unsafe fn publish_without(&self, tail: &mut Tail, refused: Totals) {
+    pub unsafe fn take_back(&self, tail: &mut Tail, refused: Totals) {
         let end = tail.posted.since(refused);
         let start = self.published.0.load(Relaxed);
         // SAFETY: unpublished entries are the posting side's.
@@ -155,7 +155,6 @@ impl Inflight {
             tail.next -= 1;
         }
         tail.posted = end;
-        self.publish(tail);
     }
 
     /// First entry from the head on that `wanted` accepts.

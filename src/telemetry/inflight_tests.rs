@@ -73,7 +73,8 @@ proptest! {
                     let refused = &chain[n..];
                     let bytes = refused.iter().map(|w| w.bytes).sum();
                     // SAFETY: one thread.
-                    unsafe { ring.publish_without(&mut tail, Totals { wr: refused.len() as u64, bytes }) };
+                    unsafe { ring.take_back(&mut tail, Totals { wr: refused.len() as u64, bytes }) };
+                    ring.publish(&tail);
                     model.0.extend(&chain[..n]);
                 }
                 // SAFETY: one thread.

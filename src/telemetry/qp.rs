@@ -103,6 +103,12 @@ impl Qp {
         }
     }
 
+    /// Whether completions of its sends or receives come to this CQ.
+    #[inline(always)]
+    pub(super) fn is_served_by(&self, cq: &Cq) -> bool {
+        [self.spec.send_cq, self.spec.recv_cq].iter().flatten().any(|c| core::ptr::eq(*c, cq))
+    }
+
     /// Locks the send queue and notes the chain, before the provider gets it.
     ///
     /// # Safety
@@ -244,8 +250,8 @@ impl Posting<'_> {
     #[inline(never)]
     pub fn accepted_without(mut self, refused: Totals) {
         // SAFETY: the ring's tail, locked by this posting.
-        unsafe { self.queue.ring.publish_without(&mut self.tail, refused) };
-        self.count();
+        unsafe { self.queue.ring.take_back(&mut self.tail, refused) };
+        self.accepted();
     }
 
     #[inline(always)]
