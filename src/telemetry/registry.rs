@@ -30,6 +30,7 @@ pub const RETAINED: usize = 1024;
 const KEPT_STATES: usize = 64;
 
 /// One opened device context.
+#[derive(Default)]
 pub struct Device {
     /// Its QPs by number.
     pub qps: QpnTable<Qp>,

@@ -23,6 +23,8 @@ pub struct Srq {
     /// The provider's post.
     pub real: PostSrqRecv,
     max_sge: u32,
+    /// More never wait: beyond that, completions went by unseen (`ibv_start_poll`, XRC).
+    most: usize,
     /// `(wr_id, bytes)` of each receive that waits, oldest first.
     waiting: SpinLock<VecDeque<(u64, u64)>>,
 }
@@ -38,7 +40,18 @@ impl Srq {
         max_sge: u32,
     ) -> Srq {
         let room = max_wr.min(1 << 20) as usize;
-        Srq { index, address, device, record, real, max_sge, waiting: SpinLock::new(VecDeque::with_capacity(room)) }
+        // Twice, since what a poll has just taken from the provider may be posted anew before that poll has taken it here.
+        let most = 2 * room.max(8);
+        Srq {
+            index,
+            address,
+            device,
+            record,
+            real,
+            max_sge,
+            most,
+            waiting: SpinLock::new(VecDeque::with_capacity(room)),
+        }
     }
 
     /// Locks the queue and notes the chain, before the provider gets it.
@@ -48,6 +61,9 @@ impl Srq {
     #[inline]
     pub unsafe fn start(&self, mut wr: *const ibv_recv_wr) -> Posting<'_> {
         let mut waiting = self.waiting.lock();
+        if waiting.len() > self.most {
+            self.drop_oldest(&mut waiting);
+        }
         let before = waiting.len();
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
@@ -56,6 +72,15 @@ impl Srq {
             wr = w.next;
         }
         Posting { srq: self, waiting, before }
+    }
+
+    /// Memory stays bounded, whatever is seen of the completions.
+    #[cold]
+    #[inline(never)]
+    fn drop_oldest(&self, waiting: &mut VecDeque<(u64, u64)>) {
+        let extra = waiting.len().saturating_sub(self.most);
+        bump(&self.record.done.wr_dropped, extra as u64);
+        bump(&self.record.done.bytes_dropped, waiting.drain(..extra).map(|(_, b)| b).sum());
     }
 
     /// Takes the receive that a completion used: the oldest of its id. Returns its buffer bytes.
@@ -122,5 +147,36 @@ impl Posting<'_> {
         }
         self.waiting.truncate(keep);
         self.accepted();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn no_post(
+        _: *mut rdma_sys::ibv_srq,
+        _: *mut ibv_recv_wr,
+        _: *mut *mut ibv_recv_wr,
+    ) -> core::ffi::c_int {
+        0
+    }
+
+    #[test]
+    fn completions_that_nobody_sees_do_not_make_it_grow() {
+        // SAFETY: `Shared` promises that all-zero bytes are a valid record.
+        let record: &'static SrqRecord = Box::leak(Box::new(unsafe { core::mem::zeroed() }));
+        let device: &'static Device = Box::leak(Box::default());
+        let srq = Srq::new(0, (16, device), record, no_post, 10, 1);
+        let mut element = rdma_sys::ibv_sge { addr: 0, length: 5, lkey: 0 };
+        for i in 0..1000 {
+            let wr = ibv_recv_wr { wr_id: i, next: core::ptr::null_mut(), sg_list: &mut element, num_sge: 1 };
+            // SAFETY: a chain of one.
+            unsafe { srq.start(&wr) }.accepted();
+        }
+        let (waiting, dropped) = (srq.waiting.lock().len() as u64, record.done.wr_dropped.load(Relaxed));
+        assert!(waiting <= 21, "{waiting}");
+        assert_eq!((waiting + dropped, record.done.bytes_dropped.load(Relaxed)), (1000, dropped * 5));
+        assert_eq!((srq.take(999, 5, false), srq.take(3, 5, false)), (Some(5), None));
     }
 }
