@@ -95,7 +95,11 @@ fn draw(terminal: &mut Screen<Stdout>, app: &mut App, frame: &Frame) -> io::Resu
 
 /// Waits up to `patience` for events and obeys all that are there. Whether there were any.
 fn obey(app: &mut App, patience: Duration) -> io::Result<bool> {
-    if !event::poll(patience)? {
+    if !wait_for_input(patience)? {
+        app.quit = true;
+        return Ok(true);
+    }
+    if !event::poll(Duration::ZERO)? {
         return Ok(false);
     }
     while event::poll(Duration::ZERO)? {
@@ -105,6 +109,20 @@ fn obey(app: &mut App, patience: Duration) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Waits until there is input, a signal (a change of the window's size is one) or no more patience. False if the terminal
+/// is gone: crossterm would try to read from it for ever.
+fn wait_for_input(patience: Duration) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    match poll(&mut fds, Some(&patience)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(e) => return Err(e.into()),
+    }
+    Ok(!fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }
 
 /// One open file per segment: as many as the system allows.
