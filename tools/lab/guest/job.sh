@@ -49,9 +49,12 @@ serve_jobs() {
 
 run_terminal() { # FOLDER
     local status
-    [ -z "$LAB_ROWS" ] || stty rows "$LAB_ROWS" cols "$LAB_COLUMNS_" </dev/ttyS1
-    setsid --ctty --wait bash "$1/command" </dev/ttyS1 >/dev/ttyS1 2>&1
-    status=$?
+    {
+        # The size lasts as long as somebody has the terminal open.
+        [ -z "$LAB_ROWS" ] || stty rows "$LAB_ROWS" cols "$LAB_COLUMNS_"
+        setsid --ctty --wait bash "$1/command"
+        status=$?
+    } </dev/ttyS1 >/dev/ttyS1 2>&1
     echo "$status" >"$1/status"
 }
 

@@ -107,7 +107,7 @@ show_consoles() {
 
 # Every child dies with this shell, even when the shell itself is killed outright.
 child() {
-    setpriv --pdeathsig KILL "$@" &
+    setpriv --pdeathsig KILL "$@" <&0 & # without the <, a background job reads from /dev/null
     CHILDREN+=($!)
 }
 
