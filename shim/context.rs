@@ -1,5 +1,6 @@
 //! Device contexts: their operation tables are patched at open and put back before close.
 
+use crate::library::Library;
 use crate::{data_path, log, state};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -36,6 +37,10 @@ pub struct Ops {
 pub struct Context {
     /// The real operations.
     pub ops: Ops,
+    /// Whose it is.
+    pub library: &'static Library,
+    /// Whether the control calls about it are seen. Where they are not, nothing can be counted.
+    pub seen: bool,
     device: AtomicPtr<Device>,
 }
 
@@ -62,7 +67,7 @@ pub fn find(ctx: *mut ibv_context) -> Option<&'static Context> {
 ///
 /// # Safety
 /// `ctx` is null or a context that libibverbs returned and nobody else knows yet.
-pub unsafe fn attach(ctx: *mut ibv_context) {
+pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, seen: bool) {
     // SAFETY: the caller's promise.
     let Some(c) = (unsafe { ctx.as_mut() }) else { return };
     if c.ops.post_send.is_some_and(|f| core::ptr::fn_addr_eq(f, data_path::post_send as PostSend)) {
@@ -96,7 +101,7 @@ pub unsafe fn attach(ctx: *mut ibv_context) {
     // SAFETY: an open context has a device, whose name is NUL-terminated.
     let name = unsafe { CStr::from_ptr((*c.device).name.as_ptr()) }.to_string_lossy().into_owned();
     let device = state.telemetry.open_device(&name);
-    let context = Context { ops, device: AtomicPtr::new(core::ptr::from_ref(device).cast_mut()) };
+    let context = Context { ops, library, seen, device: AtomicPtr::new(core::ptr::from_ref(device).cast_mut()) };
     // Known before it is patched: a hook always finds the real operation.
     CONTEXTS.insert(ctx as usize, Box::leak(Box::new(context)));
     c.ops.post_send = Some(data_path::post_send);

@@ -4,7 +4,9 @@
 //! its address and number may be in use again before that returns; if the call fails, it is shown again.
 
 use crate::context::{self, Context};
-use crate::{guard, real, state};
+use crate::library::{self, Way};
+use crate::nested::Inside;
+use crate::{guard, state};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{
@@ -22,47 +24,62 @@ fn missing<T>(value: T) -> T {
     value
 }
 
+/// The real function, entered. Inside another hook, which counts, and where there is no such function, it returns from
+/// the caller.
+macro_rules! real {
+    ($library:expr, $real:expr, ($($arg:expr),*), $missing:expr) => {{
+        let Some(real) = $real else { return missing($missing) };
+        let inside = Inside::enter($library);
+        if !inside.is_outermost() {
+            // SAFETY: the caller's promise, passed on.
+            return unsafe { real($($arg),*) };
+        }
+        (real, inside)
+    }};
+}
+
 fn telemetry() -> Option<&'static Telemetry> {
     state::get().map(|s| &s.telemetry)
 }
 
 /// Telemetry and device of a context that is counted.
 fn counted(ctx: *mut ibv_context) -> Option<(&'static Telemetry, &'static Device)> {
-    Some((telemetry()?, context::find(ctx)?.device()?))
+    Some((telemetry()?, context::find(ctx).filter(|c| c.seen)?.device()?))
 }
 
-pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    let Some(real) = real::ibv_open_device() else { return missing(null_mut()) };
+pub unsafe fn ibv_open_device(way: Way, device: *mut ibv_device) -> *mut ibv_context {
+    let (real, _inside) = real!(way.library, way.library.ibv_open_device(), (device), null_mut());
     // SAFETY: the caller's promise, passed on; `attach` gets what libibverbs returned.
     unsafe {
         let ctx = real(device);
-        guard::after(|| context::attach(ctx));
+        guard::after(|| context::attach(ctx, way.library, true));
         ctx
     }
 }
 
-pub unsafe fn verbs_open_device(device: *mut ibv_device, private_data: *mut c_void) -> *mut ibv_context {
-    let Some(real) = real::verbs_open_device() else { return missing(null_mut()) };
+pub unsafe fn verbs_open_device(way: Way, device: *mut ibv_device, private_data: *mut c_void) -> *mut ibv_context {
+    let (real, _inside) = real!(way.library, way.library.verbs_open_device(), (device, private_data), null_mut());
     // SAFETY: as in `ibv_open_device`.
     unsafe {
         let ctx = real(device, private_data);
-        guard::after(|| context::attach(ctx));
+        // Called by a provider, or by an ibv_open_device that was no hook. Then the other calls are none, either.
+        guard::after(|| context::attach(ctx, way.library, library::is_linked_user(way.caller)));
         ctx
     }
 }
 
-pub unsafe fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    let Some(real) = real::ibv_import_device() else { return missing(null_mut()) };
+pub unsafe fn ibv_import_device(way: Way, cmd_fd: c_int) -> *mut ibv_context {
+    let (real, _inside) = real!(way.library, way.library.ibv_import_device(), (cmd_fd), null_mut());
     // SAFETY: as in `ibv_open_device`.
     unsafe {
         let ctx = real(cmd_fd);
-        guard::after(|| context::attach(ctx));
+        guard::after(|| context::attach(ctx, way.library, true));
         ctx
     }
 }
 
-pub unsafe fn ibv_close_device(ctx: *mut ibv_context) -> c_int {
-    let Some(real) = real::ibv_close_device() else { return missing(-1) };
+pub unsafe fn ibv_close_device(way: Way, ctx: *mut ibv_context) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_close_device(), (ctx), -1);
     // SAFETY: the caller's promise: an open context.
     unsafe {
         let context: Option<&'static Context> = guard::run(|| context::detach(ctx)).flatten();
@@ -81,13 +98,15 @@ pub unsafe fn ibv_close_device(ctx: *mut ibv_context) -> c_int {
 }
 
 pub unsafe fn ibv_create_cq(
+    way: Way,
     ctx: *mut ibv_context,
     cqe: c_int,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    let Some(real) = real::ibv_create_cq() else { return missing(null_mut()) };
+    let (real, _inside) =
+        real!(way.library, way.library.ibv_create_cq(), (ctx, cqe, cq_context, channel, comp_vector), null_mut());
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let cq = real(ctx, cqe, cq_context, channel, comp_vector);
@@ -98,7 +117,8 @@ pub unsafe fn ibv_create_cq(
 
 /// Slot `verbs_context.create_cq_ex`.
 pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
-    let Some(real) = context::find(ctx).and_then(|c| c.ops.create_cq_ex) else { return missing(null_mut()) };
+    let Some(c) = context::find(ctx) else { return missing(null_mut()) };
+    let (real, _inside) = real!(c.library, c.ops.create_cq_ex, (ctx, attr), null_mut());
     // SAFETY: the caller's promise, passed on; an ibv_cq_ex starts as an ibv_cq does.
     unsafe {
         let cq = real(ctx, attr);
@@ -109,16 +129,17 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
 
 unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool) {
     // SAFETY: null or a CQ that was just created.
-    if let Some(c) = unsafe { cq.as_ref() }
-        && let Some((t, device)) = counted(ctx)
-    {
-        let Some(known) = context::find(ctx) else { return };
-        t.create_cq(device, cq as usize, known.ops.data.poll_cq, c.cqe.max(0) as u32, extended);
-    }
+    let Some(c) = (unsafe { cq.as_ref() }) else { return };
+    let (Some((t, device)), Some(known)) = (counted(ctx), context::find(ctx)) else {
+        // What was at this address before is gone.
+        state::OBJECTS.cqs.remove(cq as usize);
+        return;
+    };
+    t.create_cq(device, cq as usize, known.ops.data.poll_cq, c.cqe.max(0) as u32, extended);
 }
 
-pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    let Some(real) = real::ibv_destroy_cq() else { return missing(libc::ENOSYS) };
+pub unsafe fn ibv_destroy_cq(way: Way, cq: *mut ibv_cq) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_destroy_cq(), (cq), libc::ENOSYS);
     // SAFETY: the caller's promise: a CQ that exists until the real call returns 0.
     unsafe {
         let hidden = guard::run(|| {
@@ -133,8 +154,8 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     }
 }
 
-pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    let Some(real) = real::ibv_create_srq() else { return missing(null_mut()) };
+pub unsafe fn ibv_create_srq(way: Way, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    let (real, _inside) = real!(way.library, way.library.ibv_create_srq(), (pd, attr), null_mut());
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let srq = real(pd, attr);
@@ -145,7 +166,8 @@ pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *
 
 /// Slot `verbs_context.create_srq_ex`.
 pub unsafe extern "C" fn create_srq_ex(ctx: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
-    let Some(real) = context::find(ctx).and_then(|c| c.ops.create_srq_ex) else { return missing(null_mut()) };
+    let Some(c) = context::find(ctx) else { return missing(null_mut()) };
+    let (real, _inside) = real!(c.library, c.ops.create_srq_ex, (ctx, attr), null_mut());
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let srq = real(ctx, attr);
@@ -156,16 +178,18 @@ pub unsafe extern "C" fn create_srq_ex(ctx: *mut ibv_context, attr: *mut ibv_srq
 
 unsafe fn srq_created(srq: *mut ibv_srq, granted: &ibv_srq_attr) {
     // SAFETY: null or an SRQ that was just created.
-    if let Some(s) = unsafe { srq.as_ref() }
-        && let Some((t, device)) = counted(s.context)
-    {
-        let Some(real) = context::find(s.context).and_then(|c| c.ops.data.post_srq_recv) else { return };
-        t.create_srq(device, srq as usize, real, granted.max_wr, granted.max_sge);
-    }
+    let Some(s) = (unsafe { srq.as_ref() }) else { return };
+    let real = context::find(s.context).and_then(|c| c.ops.data.post_srq_recv);
+    let (Some((t, device)), Some(real)) = (counted(s.context), real) else {
+        // As in `cq_created`.
+        state::OBJECTS.srqs.remove(srq as usize);
+        return;
+    };
+    t.create_srq(device, srq as usize, real, granted.max_wr, granted.max_sge);
 }
 
-pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    let Some(real) = real::ibv_destroy_srq() else { return missing(libc::ENOSYS) };
+pub unsafe fn ibv_destroy_srq(way: Way, srq: *mut ibv_srq) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_destroy_srq(), (srq), libc::ENOSYS);
     // SAFETY: the caller's promise: an SRQ that exists until the real call returns 0.
     unsafe {
         let hidden = guard::run(|| {
@@ -180,8 +204,8 @@ pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     }
 }
 
-pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    let Some(real) = real::ibv_create_qp() else { return missing(null_mut()) };
+pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    let (real, _inside) = real!(way.library, way.library.ibv_create_qp(), (pd, attr), null_mut());
     // SAFETY: the caller's promise, passed on; the provider has written the granted capabilities.
     unsafe {
         let qp = real(pd, attr);
@@ -192,7 +216,8 @@ pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mu
 
 /// Slot `verbs_context.create_qp_ex`.
 pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-    let Some(real) = context::find(ctx).and_then(|c| c.ops.create_qp_ex) else { return missing(null_mut()) };
+    let Some(c) = context::find(ctx) else { return missing(null_mut()) };
+    let (real, _inside) = real!(c.library, c.ops.create_qp_ex, (ctx, attr), null_mut());
     // SAFETY: as in `ibv_create_qp`.
     unsafe {
         let qp = real(ctx, attr);
@@ -207,8 +232,12 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
 unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_sends: bool) {
     // SAFETY: null or a QP that was just created.
     let Some(q) = (unsafe { qp.as_ref() }) else { return };
-    let Some((t, device)) = counted(q.context) else { return };
-    let (Some(known), objects) = (context::find(q.context), &state::OBJECTS) else { return };
+    let objects = &state::OBJECTS;
+    let (Some((t, device)), Some(known)) = (counted(q.context), context::find(q.context)) else {
+        // As in `cq_created`.
+        objects.qps.remove(qp as usize);
+        return;
+    };
     let spec = QpSpec {
         real: known.ops.data,
         qp_num: q.qp_num,
@@ -236,8 +265,8 @@ unsafe fn known_qp(qp: *mut ibv_qp) -> Option<(&'static Telemetry, &'static Devi
     Some((t, device, state::OBJECTS.qps.get(qp as usize)?))
 }
 
-pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
-    let Some(real) = real::ibv_modify_qp() else { return missing(libc::ENOSYS) };
+pub unsafe fn ibv_modify_qp(way: Way, qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_modify_qp(), (qp, attr, attr_mask), libc::ENOSYS);
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let rc = real(qp, attr, attr_mask);
@@ -268,8 +297,8 @@ fn change(attr: &ibv_qp_attr, mask: u32) -> QpChange {
     }
 }
 
-pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    let Some(real) = real::ibv_destroy_qp() else { return missing(libc::ENOSYS) };
+pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_destroy_qp(), (qp), libc::ENOSYS);
     // SAFETY: the caller's promise: a QP that exists until the real call returns 0.
     unsafe {
         let hidden = guard::run(|| {

@@ -1,38 +1,34 @@
 //! libtelereduce.so: the LD_PRELOAD library, the only code that lives inside the application.
 //!
 //! This is the one list of what it exports. Each hook does its own work guarded ([`guard`]) and always ends in the real
-//! call. Control calls come by symbol interposition ([`control_path`]); posts and polls are inline functions that jump
-//! through the context's table, so the table is patched when the context is opened ([`context`], [`data_path`]).
-//! Nothing at all happens before a program opens an RDMA device.
+//! call. Control calls come by symbol interposition, or by hooks that programs get which look libibverbs's functions up
+//! ([`lookup`]); both end in [`control_path`]. Posts and polls are inline functions that jump through the context's table,
+//! so the table is patched when the context is opened ([`context`], [`data_path`]). Which libibverbs is behind a hook,
+//! [`library`] knows. Nothing at all happens before a program opens an RDMA device.
 
 mod context;
 mod control_path;
 mod data_path;
+mod elf;
 mod exit;
 mod guard;
+mod hooks;
+mod library;
 mod log;
-mod real;
+mod lookup;
+mod nested;
+mod next;
+mod objects;
 mod state;
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
+use hooks::export;
 use rdma_sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
     ibv_srq_init_attr,
 };
 
-/// Declares exported hooks: each forwards to the function of the same name in [`control_path`].
-macro_rules! export {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => { $(
-        /// # Safety
-        /// As the function of this name in libibverbs.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
-            // SAFETY: the caller's promise.
-            unsafe { control_path::$name($($arg),*) }
-        }
-    )* };
-}
-
+// Besides these, [`lookup`] exports `dlsym` and `dlvsym`.
 export! {
     ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     verbs_open_device(device: *mut ibv_device, private_data: *mut c_void) -> *mut ibv_context;

@@ -1,6 +1,7 @@
 //! The few lines that the shim ever says, on stderr.
 
 use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::io::Write;
 use std::os::fd::FromRawFd;
 
@@ -16,4 +17,12 @@ pub fn line(message: fmt::Arguments<'_>) {
     // SAFETY: ManuallyDrop keeps descriptor 2 open; writing to it touches no memory of ours.
     let mut stderr = core::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(2) });
     let _ = stderr.write_all(text.as_bytes());
+}
+
+/// As [`line`], the first time that anything is said this way.
+pub fn line_once(message: fmt::Arguments<'_>) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        line(message);
+    }
 }

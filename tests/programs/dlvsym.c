@@ -1,115 +1,115 @@
-/* Not linked to libibverbs: loads it, looks the calls up by dlvsym on the handle (as collectives libraries do), and
- * uses post_send and poll_cq inline, through the context.
+/* Not linked to libibverbs: loads it, looks the calls up on the handle, and uses post_send and poll_cq inline, through
+ * the context. As collectives libraries do: by dlvsym, calls that may be missing included, and the data path on a thread
+ * of its own.
  *
- *   dlvsym [--dlsym]      plain dlsym instead
+ *   dlvsym [--dlsym] [--mixed] [--default] [--deepbind] [--global] [--dlmopen] [--again] [LIBRARY...]
+ *
+ * Several libraries are used at the same time. --dlsym: plain dlsym instead; --mixed: in turn; --default: on RTLD_DEFAULT,
+ * where --global put them; --dlmopen: in a namespace of its own; --again: loaded, used and unloaded several times.
  */
-#include <infiniband/verbs.h>
+#define CALLS(X) \
+	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device) \
+	X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_query_device) X(ibv_query_port) X(ibv_query_gid) \
+	X(ibv_query_qp) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr) X(ibv_create_cq) \
+	X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_fork_init) X(ibv_event_type_str)
+#define MEMBER(name) __typeof__(name) *name##_p;
+#define FLOW_CALLS CALLS(MEMBER)
+#define C(name) f->name##_p
+
+#include "flow.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#undef ibv_reg_mr
+#undef ibv_query_port
 
-static void *lib;
-static bool plain;
+static bool plain, mixed, on_default, deepbind, global, own_namespace, again;
 
-static void *find(const char *name, const char *version)
+static void *find(void *lib, const char *name, const char *version, bool optional)
 {
-	void *p = plain ? dlsym(lib, name) : dlvsym(lib, name, version);
+	static int turn;
+	void *p;
 
-	if (!p) {
+	lib = on_default ? RTLD_DEFAULT : lib;
+	p = plain || (mixed && turn++ % 2) ? dlsym(lib, name) : dlvsym(lib, name, version);
+	if (!p && !optional) {
 		fprintf(stderr, "dlvsym: no %s@%s: %s\n", name, version, dlerror());
 		exit(1);
 	}
 	return p;
 }
 
-#define CALL(name) __typeof__(name) *name##_p = find(#name, "IBVERBS_1.1")
-#define CHECK(cond) \
-	do { \
-		if (!(cond)) { \
-			fprintf(stderr, "dlvsym: not so: %s\n", #cond); \
-			exit(1); \
-		} \
-	} while (0)
+static void *load(const char *name)
+{
+	int mode = RTLD_NOW | (deepbind ? RTLD_DEEPBIND : 0) | (global ? RTLD_GLOBAL : RTLD_LOCAL);
+	void *lib = own_namespace ? dlmopen(LM_ID_NEWLM, name, RTLD_NOW) : dlopen(name, mode);
+
+	if (!lib)
+		fprintf(stderr, "dlvsym: %s\n", dlerror());
+	CHECK(lib);
+	return lib;
+}
+
+static void look_up(struct flow *f, void *lib)
+{
+#define FIND(name) f->name##_p = find(lib, #name, "IBVERBS_1.1", false);
+	CALLS(FIND)
+	CHECK(find(lib, "ibv_reg_mr_iova2", "IBVERBS_1.8", true));
+	CHECK(find(lib, "ibv_query_ece", "IBVERBS_1.10", true) && find(lib, "ibv_set_ece", "IBVERBS_1.10", true));
+	CHECK(find(lib, "ibv_reg_dmabuf_mr", "IBVERBS_1.12", true));
+	CHECK(!find(lib, "ibv_query_port_speed", "IBVERBS_1.16", true));
+	CHECK(!dlvsym(lib, "ibv_create_qp", "IBVERBS_9.9") && dlerror() && !dlerror());
+}
+
+static void *work(void *f)
+{
+	flow_work(f);
+	return NULL;
+}
 
 int main(int argc, char **argv)
 {
-	static char buf[8192];
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
-	struct ibv_qp_init_attr init = { .cap = { 16, 16, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
-	struct ibv_sge sge = { .length = 4000 };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
-	struct ibv_wc wc;
-	struct ibv_device **list;
-	struct ibv_context *ctx;
-	struct ibv_pd *pd;
-	struct ibv_mr *mr;
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	int n;
+	const struct { const char *name; bool *flag; } flags[] = {
+		{ "--dlsym", &plain }, { "--mixed", &mixed }, { "--default", &on_default }, { "--deepbind", &deepbind },
+		{ "--global", &global }, { "--dlmopen", &own_namespace }, { "--again", &again },
+	};
+	const char *name[16] = { "libibverbs.so" };
+	struct flow flow[16] = { 0 };
+	void *lib[16];
+	int n = 0, rounds, reported = 0;
 
 	setenv("NULLVERBS_MODE", "model", 0);
-	plain = argc > 1 && !strcmp(argv[1], "--dlsym");
-	lib = dlopen("libibverbs.so", RTLD_NOW);
-	if (!lib)
-		lib = dlopen("libibverbs.so.1", RTLD_NOW);
-	CHECK(lib);
-	CHECK(plain || !dlvsym(lib, "ibv_create_qp", "IBVERBS_9.9"));
-	CALL(ibv_get_device_list);
-	CALL(ibv_free_device_list);
-	CALL(ibv_open_device);
-	CALL(ibv_close_device);
-	CALL(ibv_alloc_pd);
-	CALL(ibv_dealloc_pd);
-	CALL(ibv_reg_mr);
-	CALL(ibv_dereg_mr);
-	CALL(ibv_create_cq);
-	CALL(ibv_destroy_cq);
-	CALL(ibv_create_qp);
-	CALL(ibv_modify_qp);
-	CALL(ibv_destroy_qp);
-	CALL(ibv_query_gid);
+	for (int i = 1; i < argc; i++) {
+		bool known = false;
 
-	CHECK((list = ibv_get_device_list_p(&n)) && n > 0 && (ctx = ibv_open_device_p(list[0])));
-	ibv_free_device_list_p(list);
-	CHECK((pd = ibv_alloc_pd_p(ctx)));
-	CHECK((mr = ibv_reg_mr_p(pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
-	CHECK((cq = ibv_create_cq_p(ctx, 64, NULL, NULL, 0)));
-	init.send_cq = init.recv_cq = cq;
-	CHECK((qp = ibv_create_qp_p(pd, &init)));
-	CHECK(!ibv_modify_qp_p(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = IBV_MTU_4096;
-	a.dest_qp_num = qp->qp_num;
-	a.ah_attr.is_global = 1;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.grh.sgid_index = 1;
-	CHECK(!ibv_query_gid_p(ctx, 1, 1, &a.ah_attr.grh.dgid));
-	CHECK(!ibv_modify_qp_p(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp_p(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					       IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
-	sge.addr = (uintptr_t)buf;
-	sge.lkey = mr->lkey;
-	wr.wr.rdma.remote_addr = (uintptr_t)buf + 4096;
-	wr.wr.rdma.rkey = mr->rkey;
-	for (uint64_t i = 0; i < 25; i++) {
-		wr.wr_id = i;
-		CHECK(!ibv_post_send(qp, &wr, &bad));
-		CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id == i);
+		for (size_t k = 0; k < sizeof(flags) / sizeof(*flags); k++)
+			if (!strcmp(argv[i], flags[k].name))
+				*flags[k].flag = known = true;
+		CHECK(known || (argv[i][0] != '-' && n < 16));
+		if (!known)
+			name[n++] = argv[i];
 	}
-	printf("qp 0 dev null0 port 1 qpn %u kind rc peer_qpn %u ", qp->qp_num, qp->qp_num);
-	puts("send_wr_posted 25 send_bytes_posted 100000 send_wr_completed 25 send_bytes_completed 100000 "
-	     "send_wr_outstanding 0 send_cqes 25");
-	puts("total send_wr_posted 25 send_bytes_posted 100000 send_wr_completed 25 send_bytes_completed 100000 "
-	     "send_wr_outstanding 0 send_cqes 25");
-	CHECK(!ibv_destroy_qp_p(qp) && !ibv_destroy_cq_p(cq) && !ibv_dereg_mr_p(mr) && !ibv_dealloc_pd_p(pd));
-	CHECK(!ibv_close_device_p(ctx));
+	n = n ? n : 1;
+	rounds = again ? 5 : 1;
+	for (int r = 0; r < rounds; r++) {
+		pthread_t thread;
+
+		for (int i = 0; i < n; i++)
+			look_up(&flow[i], lib[i] = load(name[i]));
+		for (int i = 0; i < n; i++)
+			flow_open(&flow[i]);
+		for (int i = 0; i < n; i++) {
+			CHECK(!pthread_create(&thread, NULL, work, &flow[i]));
+			CHECK(!pthread_join(thread, NULL));
+			flow_report_qp(reported++, flow[i].qpn);
+		}
+		for (int i = 0; i < n; i++)
+			flow_close(&flow[i]);
+		for (int i = n - 1; i >= 0; i--)
+			CHECK(!again || !dlclose(lib[i]));
+	}
+	flow_report_total(reported);
 	return 0;
 }

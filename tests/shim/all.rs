@@ -11,6 +11,7 @@ mod layouts;
 mod left_behind;
 mod lifetime;
 mod live;
+mod lookup;
 mod many;
 mod model;
 mod no_segment;

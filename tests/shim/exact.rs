@@ -21,7 +21,8 @@ fn without_pids(stdout: &str) -> Vec<&str> {
     stdout.lines().filter(|l| !l.starts_with("pid ")).collect()
 }
 
-fn exact(program: &str, env: &[(&str, &str)]) -> (Truth, SegmentJson) {
+/// As [`alike`], and every number is right.
+pub fn exact(program: &str, env: &[(&str, &str)]) -> (Truth, SegmentJson) {
     let (outcome, s) = alike(program, env);
     let truth = Truth::parse(outcome.stdout.lines());
     assert_exact(&truth, &s);
@@ -66,7 +67,8 @@ exact! {
     abi_as_built: "abi now";
 }
 
-fn symbolic() -> &'static str {
+/// The device whose library binds its own calls to itself.
+pub fn symbolic() -> &'static str {
     let path = telereduce_tests::run::built("nullverbs/symbolic");
     Box::leak(path.to_str().expect("a path in UTF-8").to_string().into_boxed_str())
 }

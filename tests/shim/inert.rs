@@ -1,6 +1,7 @@
 //! Preloaded into what uses no verbs, the library does nothing that anybody could notice.
 
 use std::path::Path;
+use telereduce_tests::run::built;
 use telereduce_tests::{Dir, Run};
 
 /// Under the library the program ends well, with nothing on stderr, and leaves nothing. Returns its stdout.
@@ -67,4 +68,88 @@ fn python_is_left_alone() {
     assert_eq!(run.counted(&dir).run().silent().stdout, "[] 1 1\n");
     assert_eq!(native.silent().stdout, "[] 1 1\n");
     assert_eq!(dir.names(), [""; 0]);
+}
+
+/// The same output, errors and end with the library as without. Digits are left out: process ids are in them. Returns
+/// whether the program is there at all.
+fn the_same(command: &[&str]) -> bool {
+    let dir = Dir::new();
+    let run = Run::new("/usr/bin/env", command);
+    let without_digits = |s: &str| s.replace(|c: char| c.is_ascii_digit(), "");
+    let native = run.run();
+    if native.code == Some(127) {
+        eprintln!("skipped: there is no {}; `make deps` installs what Debian has", command[0]);
+        return false;
+    }
+    let counted = run.counted(&dir).run();
+    assert_eq!((native.code, native.signal), (counted.code, counted.signal), "{command:?}: {}", counted.stderr);
+    assert_eq!(without_digits(&native.stdout), without_digits(&counted.stdout), "{command:?}");
+    assert_eq!(without_digits(&native.stderr), without_digits(&counted.stderr), "{command:?}");
+    assert_eq!((dir.names(), dir.snapshots().len()), (vec![], 0), "{command:?} made files");
+    true
+}
+
+#[test]
+fn everyday_programs_are_left_alone() {
+    the_same(&["ssh", "-V"]);
+    the_same(&["git", "--version"]);
+    the_same(&["git", "-C", "/nowhere", "status"]);
+    the_same(&["bash", "-c", "for i in 1 2 3; do (exit $i) || echo $?; done; kill -TERM $$"]);
+    the_same(&[
+        "python3",
+        "-c",
+        "import ctypes, ssl, threading; print(bool(ctypes.CDLL(None).dlsym), ssl.OPENSSL_VERSION)",
+    ]);
+}
+
+#[test]
+fn static_programs_are_left_alone() {
+    the_same(&["busybox", "sh", "-c", "echo static; exit 5"]);
+}
+
+#[test]
+fn rust_programs_are_left_alone() {
+    let trtop = built("release/trtop");
+    the_same(&[trtop.to_str().expect("a path in UTF-8"), "help", "env"]);
+    the_same(&[trtop.to_str().expect("a path in UTF-8"), "dump", "--nonsense"]);
+}
+
+#[test]
+fn go_programs_are_left_alone() {
+    the_same(&["go", "version"]);
+}
+
+#[test]
+fn debuggers_are_left_alone() {
+    the_same(&["gdb", "-q", "-batch", "-nx", "-ex", "run", "-ex", "info inferiors", "/bin/true"]);
+    the_same(&["valgrind", "-q", "--error-exitcode=9", "/bin/true"]);
+}
+
+#[test]
+fn programs_with_little_room_are_left_alone() {
+    let tight = built("programs/tight");
+    let tight = tight.to_str().expect("a path in UTF-8");
+    for what in ["stack", "seccomp"] {
+        the_same(&[tight, what]);
+    }
+    the_same(&["sh", "-c", "ulimit -s 128; exec /bin/ls /"]);
+    the_same(&["sh", "-c", "ulimit -n 4; exec /bin/true"]);
+}
+
+#[test]
+fn early_constructors_are_left_alone() {
+    let file = |path: std::path::PathBuf| path.to_str().expect("a path in UTF-8").to_string();
+    let ours = file(telereduce_tests::run::shim());
+    for library in ["early", "first"] {
+        let early = file(built(&format!("programs/lib/{library}.so")));
+        let run = Run::program("tight stack");
+        let native = run.clone().env("LD_PRELOAD", &early).run().silent();
+        assert!(native.stdout.contains("early malloc: found\n"), "{}", native.stdout);
+        for order in [format!("{early} {ours}"), format!("{ours} {early}")] {
+            let dir = Dir::new();
+            let counted = run.clone().counted(&dir).env("LD_PRELOAD", &order).run().silent();
+            assert_eq!(native.stdout, counted.stdout, "{order}");
+            assert_eq!(dir.names(), [""; 0]);
+        }
+    }
 }

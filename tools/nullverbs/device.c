@@ -40,6 +40,21 @@ struct nv_device *nv_device_at(int index)
 	return device[index];
 }
 
+static void another(const char *what)
+{
+	fprintf(stderr, "nullverbs: %s of another copy of the library was passed to this one\n", what);
+	abort();
+}
+
+struct nv_context *nv_own(struct ibv_context *ctx)
+{
+	struct nv_context *c = nv_ctx(ctx);
+
+	if (c->owner != device)
+		another("a context");
+	return c;
+}
+
 struct ibv_device **ibv_get_device_list(int *num)
 {
 	int n = nv_config()->devices;
@@ -126,10 +141,13 @@ struct ibv_context *verbs_open_device(struct ibv_device *dev, void *private_data
 	struct ibv_context *ctx;
 
 	(void)private_data;
+	if (nv_device_at(((struct nv_device *)dev)->index) != (struct nv_device *)dev)
+		another("a device");
 	if (!c) {
 		errno = ENOMEM;
 		return NULL;
 	}
+	c->owner = device;
 	ctx = &c->v.context;
 	ctx->async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
 	if (ctx->async_fd < 0) {
@@ -158,7 +176,7 @@ static void abandon(struct nv_qp *qp, void *ctx)
  * only memory and stay. */
 int ibv_close_device(struct ibv_context *ctx)
 {
-	struct nv_context *c = nv_ctx(ctx);
+	struct nv_context *c = nv_own(ctx);
 
 	nv_lock();
 	nv_qpn_each(c->dev, abandon, ctx);

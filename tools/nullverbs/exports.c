@@ -7,9 +7,9 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-#define CONTROL(obj) (&nv_ctx((obj)->context)->control)
+#define CONTROL(obj) (&nv_own((obj)->context)->control)
 
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx) { return nv_ctx(ctx)->control.alloc_pd(ctx); }
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx) { return nv_own(ctx)->control.alloc_pd(ctx); }
 int ibv_dealloc_pd(struct ibv_pd *pd) { return CONTROL(pd)->dealloc_pd(pd); }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access)
@@ -32,7 +32,7 @@ int ibv_dereg_mr(struct ibv_mr *mr) { return CONTROL(mr)->dereg_mr(mr); }
 struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context, struct ibv_comp_channel *channel,
 			     int vector)
 {
-	struct ibv_cq *cq = nv_ctx(ctx)->control.create_cq(ctx, cqe, channel, vector);
+	struct ibv_cq *cq = nv_own(ctx)->control.create_cq(ctx, cqe, channel, vector);
 
 	if (cq)
 		cq->cq_context = cq_context;
@@ -143,6 +143,15 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 {
 	return (void)qp, (void)op, (void)flags, 0;
 }
+
+/* librdmacm is linked with these; it calls them for what only a kernel tells. */
+void ibv_copy_ah_attr_from_kern(void *to, const void *from);
+void ibv_copy_qp_attr_from_kern(void *to, const void *from);
+void ibv_copy_path_rec_from_kern(void *to, const void *from);
+
+void ibv_copy_ah_attr_from_kern(void *to, const void *from) { (void)to, (void)from; }
+void ibv_copy_qp_attr_from_kern(void *to, const void *from) { (void)to, (void)from; }
+void ibv_copy_path_rec_from_kern(void *to, const void *from) { (void)to, (void)from; }
 
 /* There is no sysfs behind these devices. */
 const char *ibv_get_sysfs_path(void);

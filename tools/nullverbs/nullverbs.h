@@ -103,6 +103,7 @@ struct nv_context {
 	struct nv_control control;
 	struct nv_device *dev;
 	struct nv_event *events;
+	const void *owner; /* the copy of the library that opened it */
 };
 
 static inline struct nv_context *nv_ctx(struct ibv_context *ctx)
@@ -234,6 +235,8 @@ static inline struct nv_pd *nv_pd(struct ibv_pd *pd) { return (struct nv_pd *)pd
 
 /* device.c, query.c */
 struct nv_device *nv_device_at(int index);
+/* As nv_ctx, of a call that reached this copy of the library; ends the program if another copy opened the context. */
+struct nv_context *nv_own(struct ibv_context *);
 /* The device that an address vector leads to; the sender's own when it names no known GID. */
 struct nv_device *nv_device_by_av(struct nv_device *self, const struct ibv_ah_attr *av);
 bool nv_gid(const struct nv_device *dev, int port, int index, union ibv_gid *gid);
