@@ -6,8 +6,13 @@
 use crate::state::OBJECTS;
 use crate::{context, guard};
 use core::ffi::c_int;
+use core::ops::DerefMut;
 use rdma_sys::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 use telereduce::aside::aside;
+use telereduce::sync::OwnerGuard;
+use telereduce::telemetry::cq::{Cq, LastQp};
+use telereduce::telemetry::inflight::Tail;
+use telereduce::telemetry::qp::Qp;
 use telereduce::verbs::DataPath;
 
 /// Makes the real call inside our work, or after it failed.
@@ -32,19 +37,66 @@ fn uncounted(ctx: *mut ibv_context) -> Option<&'static DataPath> {
 pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: the application passes a valid QP, chain and place for the refused WR, as ibv_post_send demands.
     unsafe {
-        let Some(q) = OBJECTS.qps.get(qp as usize) else {
-            return uncounted((*qp).context).map_or(libc::ENODEV, |real| (real.post_send)(qp, wr, bad));
-        };
-        let real = q.spec.real.post_send;
-        guarded!(rc = real(qp, wr, bad), {
+        if !wr.is_null()
+            && let Some(q) = OBJECTS.qps.get_first(qp as usize)
+            && let Some(tail) = q.sends.tail.try_own()
+        {
+            let Some(one) = q.note_send(&tail, &*wr) else { return send_chain(tail, q, qp, wr, bad) };
+            let answer = (q.spec.real.post_send)(qp, wr, bad);
+            if answer == 0 {
+                q.send_accepted(one);
+            }
+            return answer;
+        }
+        send_by_turns(qp, wr, bad)
+    }
+}
+
+/// As `post_send`, of any chain on a queue that the thread owns.
+#[inline(never)]
+unsafe extern "C" fn send_chain(
+    tail: OwnerGuard<'static, Tail>,
+    q: &'static Qp,
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { send_on(tail, q, qp, wr, bad) }
+}
+
+/// As `post_send`, on a queue that several threads use, or one that is not found at once.
+#[inline(never)]
+unsafe extern "C" fn send_by_turns(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match OBJECTS.qps.get(qp as usize) {
+            Some(q) => send_on(q.sends.tail.lock(), q, qp, wr, bad),
+            None => uncounted((*qp).context).map_or(libc::ENODEV, |real| (real.post_send)(qp, wr, bad)),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn send_on(
+    mut tail: impl DerefMut<Target = Tail>,
+    q: &'static Qp,
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let real = || q.spec.real.post_send;
+        guarded!(rc = real()(qp, wr, bad), {
             guard::fault_point("post_send");
-            let posting = q.start_send(wr);
-            let answer = real(qp, wr, bad);
+            let noted = q.note_sends(&mut tail, wr);
+            let answer = real()(qp, wr, bad);
             rc = Some(answer);
             if answer == 0 {
-                posting.accepted();
+                q.sends_accepted(noted);
             } else {
-                aside(move || posting.accepted_without(q.refused_sends(wr, *bad)));
+                aside(move || q.sends_refused(noted, wr, *bad));
             }
         })
     }
@@ -54,19 +106,47 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
 pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
     // SAFETY: as in `post_send`.
     unsafe {
-        let Some(q) = OBJECTS.qps.get(qp as usize) else {
-            return uncounted((*qp).context).map_or(libc::ENODEV, |real| (real.post_recv)(qp, wr, bad));
-        };
-        let real = q.spec.real.post_recv;
-        guarded!(rc = real(qp, wr, bad), {
+        if let Some(q) = OBJECTS.qps.get_first(qp as usize)
+            && let Some(tail) = q.recvs.tail.try_own()
+        {
+            return recv_on(tail, q, qp, wr, bad);
+        }
+        recv_by_turns(qp, wr, bad)
+    }
+}
+
+/// As `post_recv`, on a queue that several threads use, or one that is not found at once.
+#[inline(never)]
+unsafe extern "C" fn recv_by_turns(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match OBJECTS.qps.get(qp as usize) {
+            Some(q) => recv_on(q.recvs.tail.lock(), q, qp, wr, bad),
+            None => uncounted((*qp).context).map_or(libc::ENODEV, |real| (real.post_recv)(qp, wr, bad)),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn recv_on(
+    mut tail: impl DerefMut<Target = Tail>,
+    q: &'static Qp,
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let real = || q.spec.real.post_recv;
+        guarded!(rc = real()(qp, wr, bad), {
             guard::fault_point("post_recv");
-            let posting = q.start_recv(wr);
-            let answer = real(qp, wr, bad);
+            let noted = q.note_recvs(&mut tail, wr);
+            let answer = real()(qp, wr, bad);
             rc = Some(answer);
             if answer == 0 {
-                posting.accepted();
+                q.recvs_accepted(noted);
             } else {
-                aside(move || posting.accepted_without(q.refused_recvs(wr, *bad)));
+                aside(move || q.recvs_refused(noted, wr, *bad));
             }
         })
     }
@@ -98,19 +178,48 @@ pub unsafe extern "C" fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, 
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the application passes a valid CQ and room for `num_entries` completions, as ibv_poll_cq demands.
     unsafe {
+        if let Some(c) = OBJECTS.cqs.get_first(cq as usize)
+            && let Some(last) = c.lock.try_own()
+        {
+            let n = (c.real)(cq, num_entries, wc);
+            if n == 1 && c.completed_send(&last, &*wc) {
+                return 1;
+            }
+            return count_poll(last, c, n, wc);
+        }
+        poll_by_turns(cq, num_entries, wc)
+    }
+}
+
+/// As `poll_cq`, of a CQ that several threads use, or one that is not found at once.
+#[inline(never)]
+unsafe extern "C" fn poll_by_turns(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
         let Some(c) = OBJECTS.cqs.get(cq as usize) else {
             return uncounted((*cq).context).map_or(-libc::ENODEV, |real| (real.poll_cq)(cq, num_entries, wc));
         };
-        guarded!(rc = (c.real)(cq, num_entries, wc), {
-            let polling = c.start_poll();
-            let n = (c.real)(cq, num_entries, wc);
-            rc = Some(n);
-            if n > 0 {
-                guard::fault_point("poll_cq");
-                polling.completed(core::slice::from_raw_parts(wc, n as usize));
-            } else if n == 0 {
-                polling.empty();
-            }
-        })
+        let last = c.lock.lock();
+        let n = (c.real)(cq, num_entries, wc);
+        count_poll(last, c, n, wc)
     }
+}
+
+/// Counts what a poll returned.
+///
+/// # Safety
+/// `last` is the CQ's, locked since before the poll, which wrote `n` completions to `wc`, or failed if it is negative.
+#[inline(never)]
+unsafe fn count_poll(mut last: impl DerefMut<Target = LastQp>, c: &'static Cq, n: c_int, wc: *const ibv_wc) -> c_int {
+    guard::run(|| {
+        if n > 0 {
+            guard::fault_point("poll_cq");
+            // SAFETY: the caller's promise.
+            c.completed(&mut last, unsafe { core::slice::from_raw_parts(wc, n as usize) });
+        } else if n == 0 {
+            c.empty();
+        }
+    });
+    // As it was, but the compiler is not to know: this call is then its caller's last.
+    core::hint::black_box(n)
 }

@@ -35,7 +35,7 @@ pub const TABLE: &[Setting] = &[
         name: "TELEREDUCE_LATENCY",
         values: "0 to 1000000000",
         default: "64",
-        help: "measure the post-to-poll latency of one in this many signaled sends; 1 = all, 0 = none",
+        help: "measure the post-to-poll latency of one in this many sends, the next signaled one; 1 = all, 0 = none",
     },
     Setting {
         name: "TELEREDUCE_EVENTS",
@@ -64,7 +64,7 @@ pub struct Config {
     pub enabled: bool,
     /// Template of the final snapshot's name.
     pub snapshot: Option<String>,
-    /// One in how many signaled sends is timed; 0 = none.
+    /// In how many sends one is timed, the next signaled one; 0 = none.
     pub latency_every: u32,
     /// Whether completions make events.
     pub events: bool,

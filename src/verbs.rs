@@ -146,6 +146,26 @@ unsafe fn long_sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u6
 /// `IBV_SEND_SIGNALED`.
 const SEND_SIGNALED: u32 = 2;
 
+/// As [`send_facts`], for a WR that ends its chain, has one scatter/gather element and an everyday opcode, below
+/// `IBV_WR_LOCAL_INV`, as nearly all have: straight code. `None` for any other.
+///
+/// # Safety
+/// As [`send_facts`].
+#[inline(always)]
+pub unsafe fn single_send_facts(wr: &ibv_send_wr) -> Option<SendFacts> {
+    if !wr.next.is_null() || wr.num_sge != 1 || wr.sg_list.is_null() || wr.opcode >= ibv_wr_opcode::IBV_WR_LOCAL_INV {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let bytes = u64::from(unsafe { (*wr.sg_list).length });
+    Some(SendFacts { wr_id: wr.wr_id, bytes, opcode: wr.opcode, signaled: signaled(wr) })
+}
+
+#[inline(always)]
+fn signaled(wr: &ibv_send_wr) -> u64 {
+    u64::from(wr.send_flags & SEND_SIGNALED) << 62
+}
+
 /// Reads what is counted of one send WR.
 ///
 /// # Safety
@@ -158,7 +178,7 @@ pub unsafe fn send_facts(wr: &ibv_send_wr, max_sge: u32) -> SendFacts {
         // SAFETY: the caller's promise.
         _ => unsafe { sge_bytes(wr.sg_list, wr.num_sge, max_sge) },
     };
-    SendFacts { wr_id: wr.wr_id, bytes, opcode: wr.opcode, signaled: u64::from(wr.send_flags & SEND_SIGNALED) << 62 }
+    SendFacts { wr_id: wr.wr_id, bytes, opcode: wr.opcode, signaled: signaled(wr) }
 }
 
 /// Buffer bytes of one receive WR.

@@ -7,7 +7,7 @@
 //! 0        Header        identity, heartbeat, drop counters, region directory
 //! 8 KiB    Port  region  one record per (device, port), with what retired QPs left behind
 //!          Peer  region  one record per (port, remote GID or LID), likewise
-//!          Cq    region  polls, empty polls, completions
+//!          Cq    region  empty polls, completions
 //!          Srq   region  receives posted to and taken from shared receive queues
 //!          Qp    region  identity and hot counters (one refresh of a viewer reads only these)
 //!          QpDetail      per opcode, per status, latency; same index as Qp
@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
 /// Version of everything in this file. Any change of layout or meaning raises it.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Number of entries in the region directory.
 pub const MAX_REGIONS: usize = 200;
 /// Bytes of the header, a whole number of pages.
@@ -124,7 +124,7 @@ pub struct Header {
     pub file_bytes: AtomicU64,
     /// Complete entries of `regions`. SYNC POINT: Release store by the writer, after the entry and its records.
     pub region_count: AtomicU32,
-    /// One in how many signaled sends has its latency measured; 0 = none.
+    /// In how many sends one has its latency measured, the next signaled one; 0 = none.
     pub latency_every: AtomicU32,
     /// Odd while a retired QP's counters move to its port and peer; a reader that saw a change sums again.
     pub fold_seq: AtomicU64,
@@ -158,13 +158,14 @@ pub struct Text<const N: usize>(pub [core::sync::atomic::AtomicU8; N]);
 
 /// Work requests and bytes of one direction that left the queue, and high-water marks.
 ///
-/// `posted = completed + failed + dropped + outstanding`, for WRs and for bytes.
+/// `posted = retired + outstanding` and `retired = completed + failed + dropped`, for WRs and for bytes: what completed
+/// is not stored, but the difference.
 #[repr(C)]
 pub struct DoneCounters {
-    /// WRs retired by a successful completion, their own or a later one's.
-    pub wr_completed: AtomicU64,
-    /// Send: bytes of `wr_completed`. Receive: bytes that arrived.
-    pub bytes_completed: AtomicU64,
+    /// WRs that left the queue: by a completion, their own or a later one's, or dropped.
+    pub wr_retired: AtomicU64,
+    /// Bytes of `wr_retired`. Receive: buffer bytes.
+    pub bytes_retired: AtomicU64,
     /// WRs that completed in error, flushes included.
     pub wr_failed: AtomicU64,
     /// Bytes of `wr_failed`.
@@ -173,8 +174,8 @@ pub struct DoneCounters {
     pub wr_dropped: AtomicU64,
     /// Bytes of `wr_dropped`.
     pub bytes_dropped: AtomicU64,
-    /// Receive only: buffer bytes of `wr_completed`, which may exceed the bytes that arrived.
-    pub capacity_completed: AtomicU64,
+    /// Receive only: bytes that arrived, at most the buffer bytes that completed.
+    pub bytes_arrived: AtomicU64,
     /// Completions polled.
     pub cqes: AtomicU64,
     /// Highest number of WRs outstanding, seen at completions.
@@ -371,16 +372,14 @@ pub struct CqRecord {
     pub port: AtomicU32,
     /// Bits of [`cq_flags`].
     pub flags: AtomicU32,
-    /// Calls of ibv_poll_cq.
-    pub polls: AtomicU64,
-    /// Calls that returned nothing.
+    /// Calls of ibv_poll_cq that returned nothing.
     pub polls_empty: AtomicU64,
     /// Completions returned.
     pub cqes: AtomicU64,
     /// CLOCK_REALTIME of the last completion that was timed, ns.
     pub last_ns: AtomicU64,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 2],
+    pub reserved: [AtomicU64; 3],
 }
 
 /// Bits of [`CqRecord::flags`].

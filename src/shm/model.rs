@@ -43,21 +43,20 @@ pub struct Counters {
 impl Counters {
     /// Sends of a record. The copy is not one moment, so differences saturate.
     pub fn sends(post: &PostCounters, done: &DoneCounters) -> Counters {
-        Self::read(post, done, done.bytes_completed.load(Relaxed))
+        Self::read(post, done)
     }
 
     /// Receives of a record; what arrived may be less than what the buffers hold.
     pub fn receives(post: &PostCounters, done: &DoneCounters) -> Counters {
-        Self::read(post, done, done.capacity_completed.load(Relaxed))
+        Counters { bytes_completed: done.bytes_arrived.load(Relaxed), ..Self::read(post, done) }
     }
 
-    fn read(post: &PostCounters, done: &DoneCounters, bytes_released: u64) -> Counters {
+    fn read(post: &PostCounters, done: &DoneCounters) -> Counters {
         let get = |a: &core::sync::atomic::AtomicU64| a.load(Relaxed);
+        let (wr_retired, bytes_retired) = (get(&done.wr_retired), get(&done.bytes_retired));
         let mut c = Counters {
             wr_posted: get(&post.wr_posted),
             bytes_posted: get(&post.bytes_posted),
-            wr_completed: get(&done.wr_completed),
-            bytes_completed: get(&done.bytes_completed),
             wr_failed: get(&done.wr_failed),
             bytes_failed: get(&done.bytes_failed),
             wr_dropped: get(&done.wr_dropped),
@@ -65,12 +64,12 @@ impl Counters {
             wr_high_water: get(&done.wr_high_water),
             bytes_high_water: get(&done.bytes_high_water),
             cqes: get(&done.cqes),
-            wr_outstanding: 0,
-            bytes_outstanding: 0,
+            ..Counters::default()
         };
-        let minus = |total: u64, parts: [u64; 3]| parts.iter().fold(total, |t, p| t.saturating_sub(*p));
-        c.wr_outstanding = minus(c.wr_posted, [c.wr_completed, c.wr_failed, c.wr_dropped]);
-        c.bytes_outstanding = minus(c.bytes_posted, [bytes_released, c.bytes_failed, c.bytes_dropped]);
+        c.wr_completed = wr_retired.saturating_sub(c.wr_failed).saturating_sub(c.wr_dropped);
+        c.bytes_completed = bytes_retired.saturating_sub(c.bytes_failed).saturating_sub(c.bytes_dropped);
+        c.wr_outstanding = c.wr_posted.saturating_sub(wr_retired);
+        c.bytes_outstanding = c.bytes_posted.saturating_sub(bytes_retired);
         c.wr_high_water = c.wr_high_water.max(c.wr_outstanding);
         c.bytes_high_water = c.bytes_high_water.max(c.bytes_outstanding);
         c
@@ -203,9 +202,7 @@ pub struct CqView {
     pub live: bool,
     /// Entries as granted.
     pub cqe: u32,
-    /// Calls of ibv_poll_cq.
-    pub polls: u64,
-    /// Calls that returned nothing.
+    /// Calls of ibv_poll_cq that returned nothing.
     pub polls_empty: u64,
     /// Completions returned.
     pub cqes: u64,
@@ -312,7 +309,6 @@ impl Model {
                 index: i as u32,
                 live: life == Life::Live as u32,
                 cqe: c.cqe.load(Relaxed),
-                polls: c.polls.load(Relaxed),
                 polls_empty: c.polls_empty.load(Relaxed),
                 cqes: c.cqes.load(Relaxed),
                 extended: c.flags.load(Relaxed) & super::layout::cq_flags::EXTENDED != 0,

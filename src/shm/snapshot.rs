@@ -54,7 +54,7 @@ pub struct SegmentJson {
     pub created_ns: u64,
     /// When the process last used verbs.
     pub heartbeat_ns: u64,
-    /// One in how many signaled sends has its latency measured; 0 = none.
+    /// In how many sends one has its latency measured, the next signaled one; 0 = none.
     pub latency_every: u32,
     /// What could not be counted.
     pub missed: Missed,

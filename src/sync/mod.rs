@@ -7,5 +7,5 @@
 mod owned;
 mod spin;
 
-pub use owned::{OwnedGuard, OwnedLock, allow_owners};
+pub use owned::{OwnedGuard, OwnedLock, OwnerGuard, allow_owners};
 pub use spin::{Guard, SpinLock};

@@ -6,8 +6,8 @@
 //! one is published; the old one is never freed, since a reader may still be in it: all old ones together are smaller
 //! than the newest.
 
-use crate::aside::aside;
 use crate::sync::SpinLock;
+use core::marker::PhantomData;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -15,86 +15,109 @@ const EMPTY: usize = 0;
 const TOMB: usize = 1;
 const FIRST_CAPACITY: usize = 64;
 
-struct Slot<T> {
+struct Slot {
     key: AtomicUsize,
-    value: AtomicPtr<T>,
+    value: AtomicPtr<()>,
 }
 
-struct Array<T> {
+impl Slot {
+    const fn empty() -> Slot {
+        Slot { key: AtomicUsize::new(EMPTY), value: AtomicPtr::new(null_mut()) }
+    }
+}
+
+struct Array {
     mask: usize,
-    slots: Box<[Slot<T>]>,
+    slots: &'static [Slot],
 }
 
-impl<T> Array<T> {
-    fn leak(capacity: usize) -> *mut Array<T> {
-        let slots = (0..capacity).map(|_| Slot { key: AtomicUsize::new(EMPTY), value: AtomicPtr::new(null_mut()) });
-        Box::into_raw(Box::new(Array { mask: capacity - 1, slots: slots.collect() }))
+/// What every map starts with, so that a lookup need not ask whether there is an array.
+static NOTHING: Array = Array { mask: 0, slots: &NO_SLOTS };
+static NO_SLOTS: [Slot; 1] = [Slot::empty()];
+
+impl Array {
+    fn leak(capacity: usize) -> &'static Array {
+        let slots: Box<[Slot]> = (0..capacity).map(|_| Slot::empty()).collect();
+        Box::leak(Box::new(Array { mask: capacity - 1, slots: Box::leak(slots) }))
     }
 
     #[inline(always)]
     fn start(&self, key: usize) -> usize {
-        // Fibonacci hashing; the lowest bits of addresses say nothing.
-        ((key >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & self.mask
+        // Fibonacci hashing: every bit of the address has a say in the upper half of the product.
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & self.mask
     }
 }
 
 /// A map from addresses to `'static` states.
 pub struct PtrMap<T: 'static> {
-    array: AtomicPtr<Array<T>>,
+    array: AtomicPtr<Array>,
     live: SpinLock<usize>,
+    /// Values are `&'static T`.
+    values: PhantomData<&'static T>,
 }
 
-impl<T> Default for PtrMap<T> {
+impl<T: Sync> Default for PtrMap<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> PtrMap<T> {
+impl<T: Sync> PtrMap<T> {
     /// An empty map that owns no memory yet.
     pub const fn new() -> Self {
-        PtrMap { array: AtomicPtr::new(null_mut()), live: SpinLock::new(0) }
+        let array = AtomicPtr::new((&raw const NOTHING).cast_mut());
+        PtrMap { array, live: SpinLock::new(0), values: PhantomData }
     }
 
     #[inline(always)]
-    fn current(&self) -> Option<&'static Array<T>> {
+    fn current(&self) -> &'static Array {
         // SYNC POINT: pairs with the Release in `grow`.
         let a = self.array.load(Acquire);
         // SAFETY: arrays are published whole and never freed.
-        unsafe { a.as_ref() }
+        unsafe { &*a }
     }
 
-    /// The state of the object at `key`, which is not null: that is the key of a free slot. See [`PtrMap::find`].
+    /// The value of a slot that has a key.
+    ///
+    /// # Safety
+    /// The slot is one of this map's, and its key was seen.
     #[inline(always)]
-    pub fn get(&self, key: usize) -> Option<&'static T> {
-        let a = self.current()?;
-        let first = a.start(key);
-        // SAFETY: `start` masks, and the mask is one less than the number of slots.
-        let slot = unsafe { a.slots.get_unchecked(first) };
-        // SYNC POINT: as below. Nearly every key stands in its first slot.
-        if slot.key.load(Acquire) == key {
-            // SAFETY: a slot with a key has a value, and only `'static` references are stored.
-            return Some(unsafe { &*slot.value.load(Relaxed) });
+    unsafe fn value(slot: &Slot) -> &'static T {
+        let value = slot.value.load(Relaxed).cast::<T>();
+        // SAFETY: only `put` stores values, `'static` references, and before the key.
+        unsafe {
+            // The compiler would test for null, which is `None`.
+            core::hint::assert_unchecked(!value.is_null());
+            &*value
         }
-        aside(move || Self::probe(a, first, key))
     }
 
-    /// As [`PtrMap::get`], for an address that may be null: nothing is there.
-    pub fn find<P>(&self, object: *const P) -> Option<&'static T> {
-        if object as usize <= TOMB { None } else { self.get(object as usize) }
+    /// The state of the object at `key`, if it stands in its first slot, as nearly every one does. `key` is not null:
+    /// that is the key of a free slot. For the hot path: no calls, nothing to keep across them.
+    #[inline(always)]
+    pub fn get_first(&self, key: usize) -> Option<&'static T> {
+        let a = self.current();
+        // SAFETY: `start` masks, and the mask is one less than the number of slots.
+        let slot = unsafe { a.slots.get_unchecked(a.start(key)) };
+        // SYNC POINT: pairs with the Release in `put`: a key that is seen has its value.
+        if slot.key.load(Acquire) != key {
+            return None;
+        }
+        // SAFETY: the key was seen.
+        Some(unsafe { Self::value(slot) })
     }
 
-    fn probe(a: &Array<T>, first: usize, key: usize) -> Option<&'static T> {
-        let mut i = first;
+    /// The state of the object at `key`, which is not null. See [`PtrMap::find`].
+    pub fn get(&self, key: usize) -> Option<&'static T> {
+        let a = self.current();
+        let mut i = a.start(key);
         // At most half of the slots are live, but tombstones may fill the rest: stop after one round.
         for _ in 0..=a.mask {
             let slot = &a.slots[i];
-            // SYNC POINT: pairs with the Release in `insert`: a key that is seen has its value.
+            // SYNC POINT: as in `get_first`.
             match slot.key.load(Acquire) {
-                k if k == key => {
-                    // SAFETY: only `'static` references are stored.
-                    return unsafe { slot.value.load(Relaxed).as_ref() };
-                }
+                // SAFETY: the key was seen.
+                k if k == key => return Some(unsafe { Self::value(slot) }),
                 EMPTY => return None,
                 _ => i = (i + 1) & a.mask,
             }
@@ -102,12 +125,17 @@ impl<T> PtrMap<T> {
         None
     }
 
+    /// As [`PtrMap::get`], for an address that may be null: nothing is there.
+    pub fn find<P>(&self, object: *const P) -> Option<&'static T> {
+        if object as usize <= TOMB { None } else { self.get(object as usize) }
+    }
+
     /// Adds or replaces.
     pub fn insert(&self, key: usize, value: &'static T) {
         assert!(key > TOMB, "not an address");
         let mut live = self.live.lock();
         let a = match self.current() {
-            Some(a) if (*live + 1) * 2 <= a.mask + 1 => a,
+            a if (*live + 1) * 2 <= a.mask + 1 => a,
             old => self.grow(old),
         };
         if Self::put(a, key, value) {
@@ -116,8 +144,8 @@ impl<T> PtrMap<T> {
     }
 
     /// True if the key is new.
-    fn put(a: &Array<T>, key: usize, value: &'static T) -> bool {
-        let value = core::ptr::from_ref(value).cast_mut();
+    fn put(a: &Array, key: usize, value: &'static T) -> bool {
+        let value = core::ptr::from_ref(value).cast_mut().cast();
         let (mut i, mut free) = (a.start(key), None);
         for _ in 0..=a.mask {
             match a.slots[i].key.load(Relaxed) {
@@ -136,43 +164,39 @@ impl<T> PtrMap<T> {
         }
         let slot = &a.slots[free.expect("at least half of the slots are not live")];
         slot.value.store(value, Release);
-        // SYNC POINT: pairs with the Acquire in `get`.
+        // SYNC POINT: pairs with the Acquire in `get_first` and `get`.
         slot.key.store(key, Release);
         true
     }
 
-    fn grow(&self, old: Option<&'static Array<T>>) -> &'static Array<T> {
-        let new = Array::leak(old.map_or(FIRST_CAPACITY, |a| (a.mask + 1) * 2));
-        // SAFETY: just allocated and never freed.
-        let a = unsafe { &*new };
-        for slot in old.iter().flat_map(|o| o.slots.iter()) {
+    fn grow(&self, old: &'static Array) -> &'static Array {
+        let new = Array::leak(((old.mask + 1) * 2).max(FIRST_CAPACITY));
+        for slot in old.slots {
             let key = slot.key.load(Relaxed);
             if key > TOMB {
-                // SAFETY: only `'static` references are stored.
-                if let Some(v) = unsafe { slot.value.load(Relaxed).as_ref() } {
-                    Self::put(a, key, v);
-                }
+                // SAFETY: the key was seen.
+                Self::put(new, key, unsafe { Self::value(slot) });
             }
         }
         // SYNC POINT: pairs with the Acquire in `current`.
-        self.array.store(new, Release);
-        a
+        self.array.store(core::ptr::from_ref(new).cast_mut(), Release);
+        new
     }
 
     /// Takes an object out; a reader that found it just before still has its reference.
     pub fn remove(&self, key: usize) -> Option<&'static T> {
         let mut live = self.live.lock();
-        let a = self.current()?;
+        let a = self.current();
         let mut i = a.start(key);
         for _ in 0..=a.mask {
             match a.slots[i].key.load(Relaxed) {
                 k if k == key => {
-                    let v = a.slots[i].value.load(Relaxed);
+                    // SAFETY: the key was seen.
+                    let v = unsafe { Self::value(&a.slots[i]) };
                     a.slots[i].key.store(TOMB, Release);
                     *live -= 1;
                     Self::clear_run(a, i);
-                    // SAFETY: only `'static` references are stored.
-                    return unsafe { v.as_ref() };
+                    return Some(v);
                 }
                 EMPTY => return None,
                 _ => i = (i + 1) & a.mask,
@@ -182,7 +206,7 @@ impl<T> PtrMap<T> {
     }
 
     /// Tombstones directly before an empty slot guard nothing.
-    fn clear_run(a: &Array<T>, mut i: usize) {
+    fn clear_run(a: &Array, mut i: usize) {
         if a.slots[(i + 1) & a.mask].key.load(Relaxed) != EMPTY {
             return;
         }
@@ -194,12 +218,10 @@ impl<T> PtrMap<T> {
 
     /// Calls `f` with every state in the map, in no order; concurrent changes may or may not be seen. Allocates nothing.
     pub fn for_each(&self, mut f: impl FnMut(&'static T)) {
-        for slot in self.current().iter().flat_map(|a| a.slots.iter()) {
+        for slot in self.current().slots {
             if slot.key.load(Acquire) > TOMB {
-                // SAFETY: only `'static` references are stored.
-                if let Some(v) = unsafe { slot.value.load(Acquire).as_ref() } {
-                    f(v);
-                }
+                // SAFETY: the key was seen.
+                f(unsafe { Self::value(slot) });
             }
         }
     }
@@ -207,7 +229,7 @@ impl<T> PtrMap<T> {
     /// Takes everything out. Allocates nothing: a forked child of a program with threads may not be able to.
     pub fn clear(&self) {
         let mut live = self.live.lock();
-        for slot in self.current().iter().flat_map(|a| a.slots.iter()) {
+        for slot in self.current().slots {
             // Nothing live is left, so no tombstone is needed. The value stays: a reader may have seen its key.
             slot.key.store(EMPTY, Release);
         }
@@ -282,7 +304,7 @@ mod tests {
             map.insert(4096 + i * 160, leak(0));
             assert!(map.remove(4096 + i * 160).is_some());
         }
-        assert_eq!(map.current().unwrap().mask + 1, FIRST_CAPACITY);
+        assert_eq!(map.current().mask + 1, FIRST_CAPACITY);
     }
 
     #[test]

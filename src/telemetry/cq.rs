@@ -12,14 +12,17 @@ use super::qp::{Qp, Queue};
 use crate::aside::aside;
 use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, PostCounters, STATUSES};
 use crate::shm::segment::{bump, raise};
-use crate::sync::{OwnedGuard, OwnedLock};
+use crate::sync::OwnedLock;
 use crate::table::QpnTable;
 use crate::verbs::PollCq;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rdma_sys::{ibv_wc, ibv_wc_status};
 
 /// `IBV_WC_RECV`: set in the opcode of every receive completion.
 const RECV: u32 = 1 << 7;
+
+/// A CQ notes the time once in so many completions, though nothing is timed: it shows that it lives.
+const BEAT: u64 = 1024;
 
 /// State of a completion queue.
 pub struct Cq {
@@ -37,15 +40,14 @@ pub struct Cq {
     pub(super) sink: Sink,
     /// Completions of more bytes make an event.
     pub(super) event_over: u64,
-    pub(super) lock: OwnedLock<LastQp>,
+    /// Held around the provider's poll.
+    pub lock: OwnedLock<LastQp>,
 }
 
 /// The QP of the newest completion: the next one is often the same QP's.
 #[derive(Default)]
 pub struct LastQp {
     qp: Option<&'static Qp>,
-    /// Polls with completions until the CQ's time is noted, though nothing was timed.
-    until_beat: u32,
 }
 
 impl LastQp {
@@ -57,52 +59,49 @@ impl LastQp {
     }
 }
 
-/// A poll between our lock and the provider's answer.
-pub struct Polling<'a> {
-    cq: &'a Cq,
-    last: OwnedGuard<'a, LastQp>,
-}
-
 impl Cq {
-    /// Locks the CQ, before the provider is polled.
-    #[inline(always)]
-    pub fn start_poll(&self) -> Polling<'_> {
-        Polling { cq: self, last: self.lock.lock() }
-    }
-}
-
-impl Polling<'_> {
     /// The provider returned nothing.
     #[inline(always)]
-    pub fn empty(self) {
-        let r = self.cq.record;
-        bump(&r.polls, 1);
-        bump(&r.polls_empty, 1);
+    pub fn empty(&self) {
+        bump(&self.record.polls_empty, 1);
     }
 
-    /// The provider returned these.
+    /// The provider returned these. `last`: this CQ's, locked since before the provider was polled.
     #[inline(always)]
-    pub fn completed(mut self, completions: &[ibv_wc]) {
-        let (cq, last) = (self.cq, &mut *self.last);
-        bump(&cq.record.polls, 1);
-        bump(&cq.record.cqes, completions.len() as u64);
+    pub fn completed(&self, last: &mut LastQp, completions: &[ibv_wc]) {
+        let before = self.record.cqes.load(Relaxed);
+        let now = before + completions.len() as u64;
+        self.record.cqes.store(now, Relaxed);
         // One time for all completions of a poll, read when first needed.
         let mut stamp = 0;
         for wc in completions {
-            stamp = cq.one(last, wc, stamp);
+            stamp = self.one(last, wc, stamp);
         }
         // A CQ whose completions are all too small for events still shows that it lives.
-        last.until_beat = last.until_beat.wrapping_sub(1);
-        if (last.until_beat as i32) < 0 {
-            aside(move || cq.beat(last, stamp));
+        if now / BEAT != before / BEAT {
+            aside(move || self.record.last_ns.store(self.real_ns(self.time(stamp)), Relaxed));
         }
     }
-}
 
-impl Cq {
-    fn beat(&self, last: &mut LastQp, stamp: u64) {
-        last.until_beat = 1024;
-        self.record.last_ns.store(self.real_ns(self.time(stamp)), Relaxed);
+    /// As [`Cq::completed`], of an everyday completion: of the last completion's QP, a good one, of the oldest send. False,
+    /// and nothing has changed, if it is not such a one.
+    #[inline(always)]
+    pub fn completed_send(&self, last: &LastQp, wc: &ibv_wc) -> bool {
+        let Some(qp) = last.qp else { return false };
+        let record = self.record;
+        let cqes = record.cqes.load(Relaxed) + 1;
+        if qp.spec.qp_num != wc.qp_num
+            || wc.status != ibv_wc_status::IBV_WC_SUCCESS
+            || wc.opcode & RECV != 0
+            || cqes.is_multiple_of(BEAT)
+        {
+            return false;
+        }
+        // SAFETY: this CQ serves the QP's sends, and its lock is held.
+        let Some(r) = (unsafe { qp.sends.ring.complete_oldest(wc.wr_id) }) else { return false };
+        record.cqes.store(cqes, Relaxed);
+        self.sent(qp, r, 0);
+        true
     }
 
     /// The poll's time in clock ticks: `stamp`, if it was read already.
@@ -144,7 +143,7 @@ impl Cq {
             // SAFETY: this CQ serves the QP's receives, and its lock is held.
             match unsafe { qp.recvs.ring.complete(wc.wr_id) } {
                 Some(r) => {
-                    retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(u64::from(wc.byte_len)));
+                    received(qp, r, wc);
                     stamp
                 }
                 None => aside(move || self.received_late(qp, wc, stamp)),
@@ -160,19 +159,17 @@ impl Cq {
 
     #[inline(always)]
     fn sent(&self, qp: &'static Qp, r: Retired, stamp: u64) -> u64 {
-        retire(&qp.record.send_post, &qp.record.send_done, &r, None);
-        if r.stamp != 0 || r.done.bytes > self.event_over {
-            return self.note(qp, r.done.bytes, r.stamp, 0, stamp);
+        let done = retire(&qp.record.send_post, &qp.record.send_done, r.end);
+        if r.is_timed() || done.bytes > self.event_over {
+            return self.note(qp, done.bytes, r.stamp(), 0, stamp);
         }
         stamp
     }
 
-    /// The WR was not in the ring: its post may be between the provider's acceptance and our publishing, and holds the
-    /// queue's lock until then.
+    /// The completion is not the oldest WR's.
     fn sent_late(&self, qp: &'static Qp, wc: &ibv_wc, stamp: u64) -> u64 {
-        drop(qp.sends.tail.lock());
         // SAFETY: as in `one`.
-        match unsafe { qp.sends.ring.complete(wc.wr_id) } {
+        match find_late(&qp.sends, || unsafe { qp.sends.ring.complete(wc.wr_id) }) {
             Some(r) => self.sent(qp, r, stamp),
             None => self.unmatched(stamp),
         }
@@ -180,10 +177,9 @@ impl Cq {
 
     /// As [`Cq::sent_late`].
     fn received_late(&self, qp: &'static Qp, wc: &ibv_wc, stamp: u64) -> u64 {
-        drop(qp.recvs.tail.lock());
         // SAFETY: as in `one`.
-        match unsafe { qp.recvs.ring.complete(wc.wr_id) } {
-            Some(r) => retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(u64::from(wc.byte_len))),
+        match find_late(&qp.recvs, || unsafe { qp.recvs.ring.complete(wc.wr_id) }) {
+            Some(r) => received(qp, r, wc),
             None => return self.unmatched(stamp),
         }
         stamp
@@ -194,7 +190,8 @@ impl Cq {
         let Some(capacity) = qp.spec.srq.and_then(|srq| srq.take(wc.wr_id, arrived, false)) else {
             return self.unmatched(stamp);
         };
-        take_from_srq(qp, Totals { wr: 1, bytes: capacity }, Totals::default(), arrived);
+        take_from_srq(qp, capacity);
+        bump(&qp.record.recv_done.bytes_arrived, arrived);
         stamp
     }
 
@@ -213,14 +210,13 @@ impl Cq {
             histogram::record(&qp.detail.latency, latency_ns);
         }
         if bytes > self.event_over || (status != 0 && self.hot.events) {
-            let post = &qp.record.send_post;
-            // SAFETY: this CQ serves the QP's sends, and its lock is held.
-            let gone = unsafe { qp.sends.ring.retired() };
+            let (post, done) = (&qp.record.send_post, &qp.record.send_done);
+            let left = |posted: &AtomicU64, gone: &AtomicU64| posted.load(Relaxed).saturating_sub(gone.load(Relaxed));
             self.sink.write(&Event {
                 end_ns,
                 bytes,
-                wr_outstanding: post.wr_posted.load(Relaxed).saturating_sub(gone.wr),
-                bytes_outstanding: post.bytes_posted.load(Relaxed).saturating_sub(gone.bytes),
+                wr_outstanding: left(&post.wr_posted, &done.wr_retired),
+                bytes_outstanding: left(&post.bytes_posted, &done.bytes_retired),
                 latency_ns,
                 qp: u64::from(qp.index) << 32 | u64::from(qp.spec.qp_num),
                 place: qp.place.load(Relaxed) | u64::from(status & 0xff) << 8,
@@ -235,29 +231,35 @@ impl Cq {
             self.receive_failed(qp, wc, now);
             return now;
         }
-        // SAFETY: as in `one`.
-        let look = || unsafe { qp.sends.ring.fail(wc.wr_id) };
-        let Some(r) = find(&qp.sends, look) else {
+        let done = &qp.record.send_done;
+        let Some((r, lost)) = find_failed(&qp.sends, done, wc.wr_id) else {
             return self.unmatched(now);
         };
-        retire(&qp.record.send_post, &qp.record.send_done, &r, None);
+        let gone = retire(&qp.record.send_post, done, r.end);
+        add_failed(done, lost);
         note_error(&qp.detail.send_errors, wc, self.real_ns(now));
         // How long a WR took to fail is not its latency.
-        self.note(qp, r.done.bytes, 0, wc.status, now)
+        self.note(qp, gone.since(lost).bytes, 0, wc.status, now)
     }
 
     fn receive_failed(&self, qp: &'static Qp, wc: &ibv_wc, now: u64) {
         note_error(&qp.detail.recv_errors, wc, self.real_ns(now));
         if let Some(srq) = qp.spec.srq {
             match srq.take(wc.wr_id, 0, true) {
-                Some(capacity) => take_from_srq(qp, Totals::default(), Totals { wr: 1, bytes: capacity }, 0),
+                Some(capacity) => {
+                    take_from_srq(qp, capacity);
+                    add_failed(&qp.record.recv_done, Totals { wr: 1, bytes: capacity });
+                }
                 None => _ = self.unmatched(now),
             }
             return;
         }
-        // SAFETY: as in `one`.
-        match find(&qp.recvs, || unsafe { qp.recvs.ring.fail(wc.wr_id) }) {
-            Some(r) => retire(&qp.record.recv_post, &qp.record.recv_done, &r, Some(0)),
+        let done = &qp.record.recv_done;
+        match find_failed(&qp.recvs, done, wc.wr_id) {
+            Some((r, lost)) => {
+                retire(&qp.record.recv_post, done, r.end);
+                add_failed(done, lost);
+            }
             None => _ = self.unmatched(now),
         }
     }
@@ -295,40 +297,61 @@ impl Cq {
     }
 }
 
-/// Looks for a failed WR, again once a post that may be under way has published it.
-fn find(queue: &Queue, look: impl Fn() -> Option<Retired>) -> Option<Retired> {
+/// Takes a failed WR out of the ring. The caller holds the lock of the CQ that serves the queue.
+fn find_failed(queue: &Queue, done: &DoneCounters, wr_id: u64) -> Option<(Retired, Totals)> {
+    // SAFETY: the caller's promise.
+    find_late(queue, || unsafe { queue.ring.fail(wr_id, retired(done)) })
+}
+
+/// Looks for a WR that may not be in the ring yet: its post may be between the provider's acceptance and our publishing,
+/// and holds the queue's lock until then.
+fn find_late<R>(queue: &Queue, look: impl Fn() -> Option<R>) -> Option<R> {
     look().or_else(|| {
         drop(queue.tail.lock());
         look()
     })
 }
 
-/// Counts what a completion retired. `arrived`: bytes received; `None` for sends, whose bytes are those posted.
+/// Totals that left the queue so far.
 #[inline(always)]
-fn retire(post: &PostCounters, done: &DoneCounters, r: &Retired, arrived: Option<u64>) {
-    raise(&done.wr_high_water, post.wr_posted.load(Relaxed).wrapping_sub(r.before.wr));
-    raise(&done.bytes_high_water, post.bytes_posted.load(Relaxed).wrapping_sub(r.before.bytes));
-    let good = if arrived.is_some() { &done.capacity_completed } else { &done.bytes_completed };
+fn retired(done: &DoneCounters) -> Totals {
+    Totals { wr: done.wr_retired.load(Relaxed), bytes: done.bytes_retired.load(Relaxed) }
+}
+
+/// A completion was polled, and the queue's WRs up to `end` are retired. Returns how much that is.
+#[inline(always)]
+fn retire(post: &PostCounters, done: &DoneCounters, end: Totals) -> Totals {
+    let before = retired(done);
+    raise(&done.wr_high_water, post.wr_posted.load(Relaxed).wrapping_sub(before.wr));
+    raise(&done.bytes_high_water, post.bytes_posted.load(Relaxed).wrapping_sub(before.bytes));
+    done.wr_retired.store(end.wr, Relaxed);
+    done.bytes_retired.store(end.bytes, Relaxed);
     bump(&done.cqes, 1);
-    bump(&done.wr_completed, r.done.wr);
-    bump(good, r.done.bytes);
-    if let Some(arrived) = arrived {
-        bump(&done.bytes_completed, arrived);
-    }
-    if r.failed.wr != 0 {
-        bump(&done.wr_failed, r.failed.wr);
-        bump(&done.bytes_failed, r.failed.bytes);
-    }
+    end.since(before)
+}
+
+#[inline(always)]
+fn received(qp: &Qp, r: Retired, wc: &ibv_wc) {
+    retire(&qp.record.recv_post, &qp.record.recv_done, r.end);
+    bump(&qp.record.recv_done.bytes_arrived, u64::from(wc.byte_len));
+}
+
+fn add_failed(done: &DoneCounters, lost: Totals) {
+    bump(&done.wr_failed, lost.wr);
+    bump(&done.bytes_failed, lost.bytes);
 }
 
 /// A QP takes from its SRQ what it needs: posted and retired at once. Its own receive queue is never posted to, so the
 /// CQ's lock serialises these counters, too.
-fn take_from_srq(qp: &Qp, done: Totals, failed: Totals, arrived: u64) {
+fn take_from_srq(qp: &Qp, capacity: u64) {
     let post = &qp.record.recv_post;
-    let before = Totals { wr: post.wr_posted.load(Relaxed), bytes: post.bytes_posted.load(Relaxed) };
     bump(&post.wr_posted, 1);
-    bump(&post.bytes_posted, done.bytes + failed.bytes);
-    retire(post, &qp.record.recv_done, &Retired { done, failed, before, stamp: 0 }, Some(arrived));
+    bump(&post.bytes_posted, capacity);
+    retire(
+        post,
+        &qp.record.recv_done,
+        Totals { wr: post.wr_posted.load(Relaxed), bytes: post.bytes_posted.load(Relaxed) },
+    );
 }
 
 fn note_error(e: &ErrorCounters, wc: &ibv_wc, now_ns: u64) {

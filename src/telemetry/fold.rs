@@ -22,13 +22,13 @@ fn post(from: &PostCounters, to: &PostCounters) {
 }
 
 fn done(from: &DoneCounters, to: &DoneCounters) {
-    sum(&from.wr_completed, &to.wr_completed);
-    sum(&from.bytes_completed, &to.bytes_completed);
+    sum(&from.wr_retired, &to.wr_retired);
+    sum(&from.bytes_retired, &to.bytes_retired);
     sum(&from.wr_failed, &to.wr_failed);
     sum(&from.bytes_failed, &to.bytes_failed);
     sum(&from.wr_dropped, &to.wr_dropped);
     sum(&from.bytes_dropped, &to.bytes_dropped);
-    sum(&from.capacity_completed, &to.capacity_completed);
+    sum(&from.bytes_arrived, &to.bytes_arrived);
     sum(&from.cqes, &to.cqes);
     max(&from.wr_high_water, &to.wr_high_water);
     max(&from.bytes_high_water, &to.bytes_high_water);
@@ -137,6 +137,18 @@ pub fn copy_identity(from: &QpRecord, to: &QpRecord) {
         t.store(f.load(Relaxed), Relaxed);
     }
     to.created_ns.store(from.created_ns.load(Relaxed), Relaxed);
+}
+
+/// What is outstanding leaves the queue without completions.
+pub fn drop_outstanding(post: &PostCounters, done: &DoneCounters) {
+    for (posted, retired, dropped) in [
+        (&post.wr_posted, &done.wr_retired, &done.wr_dropped),
+        (&post.bytes_posted, &done.bytes_retired, &done.bytes_dropped),
+    ] {
+        let all = posted.load(Relaxed);
+        bump(dropped, all.wrapping_sub(retired.load(Relaxed)));
+        retired.store(all, Relaxed);
+    }
 }
 
 /// Whether a QP never did anything.

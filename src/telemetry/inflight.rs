@@ -35,33 +35,63 @@ impl Totals {
     /// What is in `self` beyond `earlier`.
     #[inline(always)]
     pub fn since(self, earlier: Totals) -> Totals {
-        Totals { wr: self.wr - earlier.wr, bytes: self.bytes.wrapping_sub(earlier.bytes) }
+        Totals { wr: self.wr.wrapping_sub(earlier.wr), bytes: self.bytes.wrapping_sub(earlier.bytes) }
     }
 }
 
-/// The posting side's state; behind the queue's lock.
+/// What the posting side remembers between posts; behind the queue's lock.
 #[derive(Default)]
 pub struct Tail {
-    /// Posted, those of the chain that is being posted included.
+    /// Entries up to which the ring has room, as far as is known.
+    room_to: u64,
+    /// Entry from which on the next signaled WR is timed.
+    time_from: u64,
+    /// The smaller of the two: below it, a WR needs neither a look at the ring nor one at the clock.
+    everyday_to: u64,
+}
+
+impl Tail {
+    /// Whether a signaled WR at the cursor is to be timed. If so, the next one is `every` entries later; 0 = never.
+    #[inline(always)]
+    pub fn is_due(&mut self, c: &Cursor, every: u32) -> bool {
+        if c.next < self.time_from {
+            return false;
+        }
+        self.time_from = if every == 0 { u64::MAX } else { c.next + u64::from(every) };
+        every != 0
+    }
+}
+
+/// The tail while a chain is noted: small enough for registers, and dropped if the provider refuses everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    /// Totals posted, those of the chain included.
     pub posted: Totals,
     /// Entries made.
     next: u64,
-    head_seen: u64,
-    /// Signaled WRs until the next one is timed.
-    pub until_timed: u32,
 }
 
 /// What one completion retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
-    /// WRs that completed well, the completion's own included unless it failed.
-    pub done: Totals,
-    /// The WR that failed: nothing, or one WR and its bytes.
-    pub failed: Totals,
-    /// Totals retired before.
-    pub before: Totals,
+    /// The queue's totals up to and including the completion's WR.
+    pub end: Totals,
+    /// When the completion's WR was posted, clock ticks shifted left by one; 0 = not timed.
+    stamp: u64,
+}
+
+impl Retired {
+    /// Whether the WR was timed.
+    #[inline(always)]
+    pub fn is_timed(&self) -> bool {
+        self.stamp != 0
+    }
+
     /// When the completion's WR was posted, clock ticks; 0 = not timed.
-    pub stamp: u64,
+    #[inline(always)]
+    pub fn stamp(&self) -> u64 {
+        self.stamp >> 1
+    }
 }
 
 /// The ring.
@@ -70,35 +100,31 @@ pub struct Inflight {
     mask: u64,
     /// Entries visible to the polling side.
     published: Line<AtomicU64>,
-    poller: Line<Poller>,
-}
-
-/// The polling side's state.
-struct Poller {
-    /// Entries retired; the posting side reads it.
-    head: AtomicU64,
-    /// Totals retired.
-    retired: UnsafeCell<Totals>,
+    /// Entries retired by the polling side; the posting side reads it.
+    head: Line<AtomicU64>,
 }
 
 #[repr(align(64))]
 struct Line<T>(T);
 
 // SAFETY: places in head..published are only read by the polling side, those outside only written by the posting side;
-// each side is serialised by the caller's lock, and the two indices order them. `retired` belongs to the polling side.
+// each side is serialised by the caller's lock, and the two indices order them.
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
     /// A ring for a queue of `depth` WRs. There is room for twice as many: what a poll has just taken from the provider
-    /// may be posted anew by another thread before that poll has retired it here.
-    pub fn new(depth: u32) -> Inflight {
+    /// may be posted anew by another thread before that poll has retired it here. `None`: no memory.
+    pub fn new(depth: u32) -> Option<Inflight> {
         let capacity = (2 * depth.clamp(8, 1 << 20)).next_power_of_two() as usize;
-        Inflight {
-            entries: (0..capacity).map(|_| UnsafeCell::new(Entry::default())).collect(),
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(capacity).ok()?;
+        entries.resize_with(capacity, || UnsafeCell::new(Entry::default()));
+        Some(Inflight {
+            entries: entries.into_boxed_slice(),
             mask: capacity as u64 - 1,
             published: Line(AtomicU64::new(0)),
-            poller: Line(Poller { head: AtomicU64::new(0), retired: UnsafeCell::new(Totals::default()) }),
-        }
+            head: Line(AtomicU64::new(0)),
+        })
     }
 
     #[inline(always)]
@@ -108,53 +134,60 @@ impl Inflight {
         unsafe { self.entries.get_unchecked((number & self.mask) as usize) }.get()
     }
 
-    /// Adds a WR at the tail; not visible to the polling side before [`Inflight::publish`]. `stamp`: when, and
+    /// Starts a chain on a queue to which `posted` was posted so far. The caller holds the queue's lock.
+    #[inline(always)]
+    pub fn start(&self, posted: Totals) -> Cursor {
+        Cursor { posted, next: self.published.0.load(Relaxed) }
+    }
+
+    /// Adds a WR at the cursor; not visible to the polling side before [`Inflight::publish`]. `stamp`: when, and
     /// [`SIGNALED`] if it asks for a completion.
     ///
     /// # Safety
-    /// `tail` is this ring's, under its lock.
+    /// `tail` is this ring's, under its lock, and the cursor comes from [`Inflight::start`] under the same lock.
     #[inline(always)]
-    pub unsafe fn push(&self, tail: &mut Tail, wr_id: u64, bytes: u64, stamp: u64) {
-        tail.posted.wr += 1;
-        tail.posted.bytes = tail.posted.bytes.wrapping_add(bytes);
-        if tail.next - tail.head_seen > self.mask && self.is_full(tail) {
-            return;
+    pub unsafe fn push(&self, tail: &mut Tail, mut c: Cursor, wr_id: u64, bytes: u64, stamp: u64) -> Cursor {
+        c.posted.wr += 1;
+        c.posted.bytes = c.posted.bytes.wrapping_add(bytes);
+        if c.next >= tail.room_to && self.is_full(tail, c.next) {
+            return c;
         }
-        let entry = Entry { wr_id, wr_end: tail.posted.wr, bytes_end: tail.posted.bytes, stamp };
+        let entry = Entry { wr_id, wr_end: c.posted.wr, bytes_end: c.posted.bytes, stamp };
         // SAFETY: the place is at or after `published` and less than a lap ahead of `head`: not the polling side's.
-        unsafe { *self.place(tail.next) = entry };
-        tail.next += 1;
+        unsafe { *self.place(c.next) = entry };
+        c.next += 1;
+        c
     }
 
     #[inline(always)]
-    fn is_full(&self, tail: &mut Tail) -> bool {
-        let (head, mask, next, seen) = (&self.poller.0.head, self.mask, tail.next, &mut tail.head_seen);
+    fn is_full(&self, tail: &mut Tail, next: u64) -> bool {
+        let (head, mask, room_to) = (&self.head.0, self.mask, &mut tail.room_to);
         aside(move || {
-            // SYNC POINT: pairs with the Release in `retire_to`.
-            *seen = head.load(Acquire);
-            next - *seen > mask
+            // SYNC POINT: pairs with the Release in `retire`.
+            *room_to = head.load(Acquire) + mask + 1;
+            next >= *room_to
         })
     }
 
     /// Makes what was pushed visible to the polling side.
     #[inline(always)]
-    pub fn publish(&self, tail: &Tail) {
+    pub fn publish(&self, c: Cursor) {
         // SYNC POINT: pairs with the Acquire in `find`.
-        self.published.0.store(tail.next, Release);
+        self.published.0.store(c.next, Release);
     }
 
     /// Takes back the last WRs that were pushed since the last publish, `refused` in all. The rest is to be published.
     ///
     /// # Safety
-    /// `tail` is this ring's, under its lock.
-    pub unsafe fn take_back(&self, tail: &mut Tail, refused: Totals) {
-        let end = tail.posted.since(refused);
+    /// Under the lock under which the cursor was made.
+    pub unsafe fn take_back(&self, mut c: Cursor, refused: Totals) -> Cursor {
+        c.posted = c.posted.since(refused);
         let start = self.published.0.load(Relaxed);
         // SAFETY: unpublished entries are the posting side's.
-        while tail.next > start && unsafe { (*self.place(tail.next - 1)).wr_end } > end.wr {
-            tail.next -= 1;
+        while c.next > start && unsafe { (*self.place(c.next - 1)).wr_end } > c.posted.wr {
+            c.next -= 1;
         }
-        tail.posted = end;
+        c
     }
 
     /// First entry from the head on that `wanted` accepts.
@@ -163,7 +196,7 @@ impl Inflight {
     /// Under the CQ's lock.
     #[inline(always)]
     unsafe fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Option<(u64, &Entry)> {
-        let head = self.poller.0.head.load(Relaxed);
+        let head = self.head.0.load(Relaxed);
         // SYNC POINT: pairs with the Release in `publish`.
         let end = self.published.0.load(Acquire);
         for number in head..end {
@@ -193,74 +226,92 @@ impl Inflight {
     pub unsafe fn complete(&self, wr_id: u64) -> Option<Retired> {
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            let (number, e) = self.find(|e| e.wr_id == wr_id && e.stamp & SIGNALED != 0)?;
-            let end = Totals { wr: e.wr_end, bytes: e.bytes_end };
-            let stamp = e.stamp & !SIGNALED;
-            let before = self.retire_to(number, end);
-            Some(Retired { done: end.since(before), failed: Totals::default(), before, stamp })
+            let (number, e) = self.find(|e| e.wr_id == wr_id && (e.stamp as i64) < 0)?;
+            Some(self.retire(number, e))
+        }
+    }
+
+    /// A chain was noted by [`Inflight::push`].
+    #[inline(always)]
+    pub fn noted(&self, tail: &mut Tail) {
+        tail.everyday_to = tail.room_to.min(tail.time_from);
+    }
+
+    /// Whether the next WR needs neither a look at the room left nor one at the clock. Under the queue's lock.
+    #[inline(always)]
+    pub fn is_everyday(&self, tail: &Tail) -> bool {
+        self.published.0.load(Relaxed) < tail.everyday_to
+    }
+
+    /// Adds one WR that is alone in its chain; visible after [`Inflight::publish_one`].
+    ///
+    /// # Safety
+    /// As [`Inflight::push`], and the WR is an everyday one.
+    #[inline(always)]
+    pub unsafe fn push_one(&self, posted: Totals, wr_id: u64, stamp: u64) {
+        let entry = Entry { wr_id, wr_end: posted.wr, bytes_end: posted.bytes, stamp };
+        // SAFETY: as in `push`.
+        unsafe { *self.place(self.published.0.load(Relaxed)) = entry };
+    }
+
+    /// Makes what [`Inflight::push_one`] added visible to the polling side.
+    #[inline(always)]
+    pub fn publish_one(&self) {
+        let c = Cursor { next: self.published.0.load(Relaxed) + 1, ..Cursor::default() };
+        self.publish(c);
+    }
+
+    /// As [`Inflight::complete`], if the oldest WR is it, as it nearly always is.
+    ///
+    /// # Safety
+    /// Under the CQ's lock.
+    #[inline(always)]
+    pub unsafe fn complete_oldest(&self, wr_id: u64) -> Option<Retired> {
+        let head = self.head.0.load(Relaxed);
+        // SYNC POINT: as in `find`.
+        if head == self.published.0.load(Acquire) {
+            return None;
+        }
+        // SAFETY: as in `find`; the caller's promise.
+        unsafe {
+            let e = &*self.place(head);
+            (e.wr_id == wr_id && (e.stamp as i64) < 0).then(|| self.retire(head, e))
         }
     }
 
     /// A completion of `wr_id` in error: the oldest WR of that id, signaled or not, fails; those before it were good.
+    /// `before`: totals retired so far. Returns also the failed WR itself: one, and its bytes.
     ///
     /// # Safety
     /// Under the CQ's lock.
-    pub unsafe fn fail(&self, wr_id: u64) -> Option<Retired> {
+    pub unsafe fn fail(&self, wr_id: u64, before: Totals) -> Option<(Retired, Totals)> {
         // SAFETY: the caller's promise, here and below.
         unsafe {
             let (number, &e) = self.find(|e| e.wr_id == wr_id)?;
-            let before = self.retired();
-            let mut good = before;
-            if number > self.poller.0.head.load(Relaxed) {
-                good.bytes = (*self.place(number - 1)).bytes_end;
-            }
-            // The WR that failed is one. Any before it that found no room were good, their bytes go with it.
-            good.wr = e.wr_end - 1;
-            let end = Totals { wr: e.wr_end, bytes: e.bytes_end };
-            self.retire_to(number, end);
-            Some(Retired { done: good.since(before), failed: end.since(good), before, stamp: e.stamp & !SIGNALED })
+            let first = number == self.head.0.load(Relaxed);
+            // Any before it that found no room were good, their bytes go with it.
+            let good = if first { before.bytes } else { (*self.place(number.wrapping_sub(1))).bytes_end };
+            let retired = self.retire(number, &e);
+            Some((retired, Totals { wr: 1, bytes: e.bytes_end.wrapping_sub(good) }))
         }
     }
 
-    /// Returns the totals retired before.
+    /// # Safety
+    /// Under the CQ's lock; `e` is entry `number`, published and not retired.
     #[inline(always)]
-    unsafe fn retire_to(&self, number: u64, end: Totals) -> Totals {
-        // SAFETY: the polling side's cell, which the caller serialises.
-        let before = unsafe { self.poller.0.retired.get().replace(end) };
+    unsafe fn retire(&self, number: u64, e: &Entry) -> Retired {
+        let retired = Retired { end: Totals { wr: e.wr_end, bytes: e.bytes_end }, stamp: e.stamp << 1 };
         // SYNC POINT: pairs with the Acquire in `is_full`.
-        self.poller.0.head.store(number.wrapping_add(1), Release);
-        before
+        self.head.0.store(number.wrapping_add(1), Release);
+        retired
     }
 
-    /// Empties the ring without completions (RESET, destroy) and returns what was in flight. The totals go on.
+    /// Empties the ring without completions (RESET, destroy).
     ///
     /// # Safety
     /// Under both locks.
-    pub unsafe fn clear(&self, tail: &mut Tail) -> Totals {
-        self.publish(tail);
-        // SAFETY: the caller holds the CQ's lock.
-        let before = unsafe { self.retire_to(tail.next.wrapping_sub(1), tail.posted) };
-        tail.posted.since(before)
-    }
-
-    /// Totals start at zero again, of an empty ring.
-    ///
-    /// # Safety
-    /// Under both locks.
-    pub unsafe fn restart(&self, tail: &mut Tail) {
-        tail.posted = Totals::default();
-        // SAFETY: the caller holds the CQ's lock.
-        unsafe { self.retire_to(tail.next.wrapping_sub(1), Totals::default()) };
-    }
-
-    /// WRs and bytes retired.
-    ///
-    /// # Safety
-    /// Under the CQ's lock.
-    #[inline(always)]
-    pub unsafe fn retired(&self) -> Totals {
-        // SAFETY: the caller's promise.
-        unsafe { *self.poller.0.retired.get() }
+    pub unsafe fn clear(&self) {
+        self.head.0.store(self.published.0.load(Relaxed), Release);
     }
 }
 

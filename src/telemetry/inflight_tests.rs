@@ -16,23 +16,62 @@ struct Wr {
 struct Model(VecDeque<Wr>, Totals);
 
 impl Model {
-    fn retire(&mut self, id: u64, failing: bool) -> Option<Retired> {
+    /// What is retired now in all, and what failed.
+    fn retire(&mut self, id: u64, failing: bool) -> Option<(Totals, Totals)> {
         let at = self.0.iter().position(|w| w.id == id && (failing || w.signaled))?;
-        let (mut done, mut failed) = (Totals::default(), Totals::default());
+        let mut failed = Totals::default();
         for (i, w) in self.0.drain(..=at).enumerate() {
-            let t = if failing && i == at { &mut failed } else { &mut done };
-            t.wr += 1;
-            t.bytes += w.bytes;
+            self.1 = Totals { wr: self.1.wr + 1, bytes: self.1.bytes + w.bytes };
+            if failing && i == at {
+                failed = Totals { wr: 1, bytes: w.bytes };
+            }
         }
-        let before = self.1;
-        self.1 = Totals { wr: before.wr + done.wr + failed.wr, bytes: before.bytes + done.bytes + failed.bytes };
-        Some(Retired { done, failed, before, stamp: 0 })
+        Some((self.1, failed))
     }
 }
 
-fn push(ring: &Inflight, tail: &mut Tail, wr: Wr) {
+/// The ring and what its users keep for it.
+struct Queue {
+    ring: Inflight,
+    tail: Tail,
+    posted: Totals,
+    retired: Totals,
+}
+
+impl Queue {
+    fn new(depth: u32) -> Queue {
+        Queue {
+            ring: Inflight::new(depth).unwrap(),
+            tail: Tail::default(),
+            posted: Totals::default(),
+            retired: Totals::default(),
+        }
+    }
+
+    fn post(&mut self, chain: &[Wr], refused: Totals) {
+        let mut c = self.ring.start(self.posted);
+        for wr in chain {
+            c = push(&self.ring, &mut self.tail, c, *wr);
+        }
+        // SAFETY: one thread.
+        c = unsafe { self.ring.take_back(c, refused) };
+        self.ring.publish(c);
+        self.posted = c.posted;
+    }
+
+    /// Returns what this completion retired.
+    fn complete(&mut self, id: u64) -> Option<Totals> {
+        // SAFETY: one thread.
+        let end = unsafe { self.ring.complete(id) }?.end;
+        let done = end.since(self.retired);
+        self.retired = end;
+        Some(done)
+    }
+}
+
+fn push(ring: &Inflight, tail: &mut Tail, c: Cursor, wr: Wr) -> Cursor {
     // SAFETY: one thread.
-    unsafe { ring.push(tail, wr.id, wr.bytes, if wr.signaled { SIGNALED } else { 0 }) };
+    unsafe { ring.push(tail, c, wr.id, wr.bytes, if wr.signaled { SIGNALED } else { 0 }) }
 }
 
 fn wr() -> impl Strategy<Value = Wr> {
@@ -62,109 +101,107 @@ proptest! {
     #[test]
     fn every_completion_retires_what_it_covers(ops in proptest::collection::vec(op(), 0..80)) {
         // Deep enough that nothing is merged; merging has a test of its own.
-        let (ring, mut tail, mut model) = (Inflight::new(1024), Tail::default(), Model::default());
+        let (mut q, mut model) = (Queue::new(1024), Model::default());
         for op in ops {
             match op {
                 Op::Post(chain, accepted) => {
                     let n = accepted.min(chain.len());
-                    for w in &chain {
-                        push(&ring, &mut tail, *w);
-                    }
                     let refused = &chain[n..];
                     let bytes = refused.iter().map(|w| w.bytes).sum();
-                    // SAFETY: one thread.
-                    unsafe { ring.take_back(&mut tail, Totals { wr: refused.len() as u64, bytes }) };
-                    ring.publish(&tail);
+                    q.post(&chain, Totals { wr: refused.len() as u64, bytes });
                     model.0.extend(&chain[..n]);
                 }
-                // SAFETY: one thread.
-                Op::Complete(id) => prop_assert_eq!(unsafe { ring.complete(id) }, model.retire(id, false)),
-                // SAFETY: one thread.
-                Op::Fail(id) => prop_assert_eq!(unsafe { ring.fail(id) }, model.retire(id, true)),
-                Op::Clear => {
-                    let left = Totals {
-                        wr: model.0.len() as u64,
-                        bytes: model.0.drain(..).map(|w| w.bytes).sum(),
-                    };
+                Op::Complete(id) => {
+                    let done = q.complete(id).map(|_| (q.retired, Totals::default()));
+                    prop_assert_eq!(done, model.retire(id, false));
+                }
+                Op::Fail(id) => {
                     // SAFETY: one thread.
-                    prop_assert_eq!(unsafe { ring.clear(&mut tail) }, left);
-                    model.1 = tail.posted;
+                    let got = unsafe { q.ring.fail(id, q.retired) }.map(|(r, failed)| (r.end, failed));
+                    prop_assert_eq!(got, model.retire(id, true));
+                    q.retired = got.map_or(q.retired, |(end, _)| end);
+                }
+                Op::Clear => {
+                    // SAFETY: one thread.
+                    unsafe { q.ring.clear() };
+                    q.retired = q.posted;
+                    model.0.clear();
+                    model.1 = q.posted;
                 }
             }
-            // SAFETY: one thread.
-            let outstanding = tail.posted.wr - unsafe { ring.retired() }.wr;
-            prop_assert_eq!(outstanding, model.0.len() as u64);
+            prop_assert_eq!(q.posted.since(q.retired).wr, model.0.len() as u64);
+            prop_assert_eq!(q.posted.since(q.retired).bytes, model.0.iter().map(|w| w.bytes).sum::<u64>());
         }
     }
 }
 
 #[test]
 fn a_queue_deeper_than_it_said_loses_no_count() {
-    let (ring, mut tail) = (Inflight::new(8), Tail::default());
-    for i in 0..40 {
-        push(&ring, &mut tail, Wr { id: i, bytes: 10, signaled: true });
-    }
-    ring.publish(&tail);
-    let mut done = Totals::default();
+    let mut q = Queue::new(8);
+    let chain: Vec<Wr> = (0..40).map(|id| Wr { id, bytes: 10, signaled: true }).collect();
+    q.post(&chain, Totals::default());
     for i in 0..16 {
-        // SAFETY: one thread.
-        let r = unsafe { ring.complete(i) }.unwrap();
-        done.wr += r.done.wr;
-        done.bytes += r.done.bytes;
+        assert_eq!(q.complete(i), Some(Totals { wr: 1, bytes: 10 }));
     }
-    assert_eq!(done, Totals { wr: 16, bytes: 160 });
     // Entries 16 to 39 found no room; the next one carries them.
-    push(&ring, &mut tail, Wr { id: 99, bytes: 10, signaled: true });
-    ring.publish(&tail);
-    // SAFETY: one thread.
-    let last = unsafe { ring.complete(99) }.unwrap();
-    assert_eq!(last.done, Totals { wr: 25, bytes: 250 });
+    q.post(&[Wr { id: 99, bytes: 10, signaled: true }], Totals::default());
+    assert_eq!(q.complete(99), Some(Totals { wr: 25, bytes: 250 }));
 }
 
 /// A full queue is polled empty, and filled again before the completions of that poll are retired.
 #[test]
 fn a_queue_refilled_during_a_poll_keeps_every_entry() {
-    let (ring, mut tail) = (Inflight::new(64), Tail::default());
-    for i in 0..128 {
-        push(&ring, &mut tail, Wr { id: i, bytes: 1, signaled: true });
-        ring.publish(&tail);
+    let mut q = Queue::new(64);
+    for id in 0..128 {
+        q.post(&[Wr { id, bytes: 1, signaled: true }], Totals::default());
     }
-    for i in 0..128 {
+    for id in 0..128 {
+        assert_eq!(q.complete(id), Some(Totals { wr: 1, bytes: 1 }), "{id}");
+    }
+}
+
+#[test]
+fn a_stamp_comes_back_without_its_flag() {
+    let (ring, mut tail) = (Inflight::new(8).unwrap(), Tail::default());
+    for (id, stamp) in [(1, 0), (2, 12345)] {
+        let c = ring.start(Totals::default());
         // SAFETY: one thread.
-        assert_eq!(unsafe { ring.complete(i) }.map(|r| r.done), Some(Totals { wr: 1, bytes: 1 }), "{i}");
+        ring.publish(unsafe { ring.push(&mut tail, c, id, 1, SIGNALED | stamp) });
+        // SAFETY: one thread.
+        let r = unsafe { ring.complete(id) }.unwrap();
+        assert_eq!((r.is_timed(), r.stamp()), (stamp != 0, stamp));
     }
 }
 
 #[test]
 fn poster_and_poller_on_two_threads_agree() {
-    let ring = Inflight::new(64);
+    let ring = Inflight::new(64).unwrap();
     const N: u64 = 200_000;
     let credits = AtomicU64::new(0);
     std::thread::scope(|s| {
         s.spawn(|| {
-            let mut tail = Tail::default();
+            let (mut tail, mut posted) = (Tail::default(), Totals::default());
             for i in 0..N {
                 while i - credits.load(Acquire) >= 64 {
                     std::thread::yield_now();
                 }
-                push(&ring, &mut tail, Wr { id: i, bytes: i, signaled: i % 4 == 3 });
-                ring.publish(&tail);
+                let c = push(&ring, &mut tail, ring.start(posted), Wr { id: i, bytes: i, signaled: i % 4 == 3 });
+                posted = c.posted;
+                ring.publish(c);
             }
         });
-        let (mut wr, mut bytes) = (0, 0);
+        let mut end = Totals::default();
         for i in (3..N).step_by(4) {
-            let r = loop {
+            end = loop {
                 // SAFETY: the only poller.
                 match unsafe { ring.complete(i) } {
-                    Some(r) => break r,
+                    Some(r) => break r.end,
                     None => std::thread::yield_now(),
                 }
             };
-            wr += r.done.wr;
-            bytes += r.done.bytes;
-            assert_eq!(wr, i + 1);
-            credits.store(wr, Release);
+            assert_eq!(end.wr, i + 1);
+            credits.store(end.wr, Release);
         }
-        assert_eq!(bytes, N * (N - 1) / 2);
+        assert_eq!(end.bytes, N * (N - 1) / 2);
     });
 }

@@ -23,7 +23,7 @@ pub struct Hot {
     pub clock: &'static Clock,
     /// The segment's header.
     pub header: &'static Header,
-    /// One in how many signaled sends is timed; 0 = none.
+    /// In how many sends one is timed, the next signaled one; 0 = none.
     pub latency_every: u32,
     /// Whether completions make events.
     pub events: bool,

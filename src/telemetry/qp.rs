@@ -2,12 +2,12 @@
 
 use super::Hot;
 use super::cq::Cq;
-use super::inflight::{Inflight, SIGNALED, Tail, Totals};
+use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
 use super::srq::Srq;
 use crate::shm::layout::{OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
-use crate::sync::{OwnedGuard, OwnedLock};
-use crate::verbs::{DataPath, recv_bytes, send_facts};
+use crate::sync::OwnedLock;
+use crate::verbs::{DataPath, recv_bytes, send_facts, single_send_facts};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rdma_sys::{ibv_recv_wr, ibv_send_wr};
 
@@ -40,15 +40,16 @@ pub struct QpSpec {
     pub srq: Option<&'static Srq>,
 }
 
-/// One direction's queue.
+/// One direction's queue. The totals posted and retired are the record's; the ring says what is in between.
 pub struct Queue {
-    pub(super) tail: OwnedLock<Tail>,
+    /// Held from the note of a post to the provider's answer.
+    pub tail: OwnedLock<Tail>,
     pub(super) ring: Inflight,
 }
 
 impl Queue {
-    fn new(depth: u32) -> Queue {
-        Queue { tail: OwnedLock::default(), ring: Inflight::new(depth) }
+    fn new(depth: u32) -> Option<Queue> {
+        Some(Queue { tail: OwnedLock::default(), ring: Inflight::new(depth)? })
     }
 }
 
@@ -73,11 +74,14 @@ pub struct Qp {
     pub(super) hot: &'static Hot,
     /// `SIGNALED` if every send makes a completion.
     sig_all: u64,
-    pub(super) sends: Queue,
-    pub(super) recvs: Queue,
+    /// Send queue.
+    pub sends: Queue,
+    /// Receive queue.
+    pub recvs: Queue,
 }
 
 impl Qp {
+    /// `None`: no memory for the queues.
     pub(super) fn new(
         spec: QpSpec,
         address: usize,
@@ -85,9 +89,9 @@ impl Qp {
         record: &'static QpRecord,
         detail: &'static QpDetail,
         hot: &'static Hot,
-    ) -> Qp {
+    ) -> Option<Qp> {
         use crate::shm::layout::NONE;
-        Qp {
+        Some(Qp {
             index,
             record,
             detail,
@@ -96,11 +100,11 @@ impl Qp {
             port: AtomicU32::new(NONE),
             peer: AtomicU32::new(NONE),
             hot,
-            sends: Queue::new(spec.max_send_wr),
-            recvs: Queue::new(spec.max_recv_wr),
+            sends: Queue::new(spec.max_send_wr)?,
+            recvs: Queue::new(spec.max_recv_wr)?,
             sig_all: if spec.sig_all { SIGNALED } else { 0 },
             spec,
-        }
+        })
     }
 
     /// Whether completions of its sends or receives come to this CQ.
@@ -109,73 +113,107 @@ impl Qp {
         [self.spec.send_cq, self.spec.recv_cq].iter().flatten().any(|c| core::ptr::eq(*c, cq))
     }
 
-    /// Locks the send queue and notes the chain, before the provider gets it.
+    /// Notes a chain of sends, before the provider gets it. `tail`: of the send queue, locked until the answer is counted.
     ///
     /// # Safety
     /// `wr` is the chain passed to `ibv_post_send` on this QP.
     #[inline(always)]
-    pub unsafe fn start_send(&self, mut wr: *const ibv_send_wr) -> Posting<'_> {
-        let mut guard = self.sends.tail.lock();
-        let tail = &mut *guard;
-        let mut now = 0;
+    pub unsafe fn note_sends(&self, tail: &mut Tail, mut wr: *const ibv_send_wr) -> Cursor {
+        let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: the caller's promise.
             let f = unsafe { send_facts(w, self.spec.max_send_sge) };
             let mut stamp = f.signaled | self.sig_all;
-            if stamp != 0 {
-                tail.until_timed = tail.until_timed.wrapping_sub(1);
-                if (tail.until_timed as i32) < 0 {
-                    now = self.timed(tail, now);
-                    stamp |= if self.hot.latency_every == 0 { 0 } else { now };
-                }
+            if stamp != 0 && tail.is_due(&c, self.hot.latency_every) {
+                // Read at most once per chain.
+                now = if now == 0 { self.hot.clock.stamp() } else { now };
+                stamp |= now;
             }
-            let o = &self.detail.opcodes[f.opcode as usize % OPCODES];
-            bump(&o.wr, 1);
-            bump(&o.bytes, f.bytes);
+            self.count_opcode(f.opcode, f.bytes);
             // SAFETY: our ring's tail, locked.
-            unsafe { self.sends.ring.push(tail, f.wr_id, f.bytes, stamp) };
+            c = unsafe { self.sends.ring.push(tail, c, f.wr_id, f.bytes, stamp) };
             wr = w.next;
         }
-        Posting { queue: &self.sends, post: &self.record.send_post, tail: guard }
+        self.sends.ring.noted(tail);
+        c
     }
 
-    /// The countdown to the next timed WR ran out: starts it again and returns the time, read at most once per chain.
-    // extern "C" for its promise not to unwind: nothing in it could.
-    #[inline(never)]
-    extern "C" fn timed(&self, tail: &mut Tail, now: u64) -> u64 {
-        let every = self.hot.latency_every;
-        tail.until_timed = if every == 0 { i32::MAX as u32 } else { every - 1 };
-        if now == 0 { self.hot.clock.stamp() } else { now }
+    #[inline(always)]
+    fn count_opcode(&self, opcode: u32, bytes: u64) {
+        let o = &self.detail.opcodes[opcode as usize % OPCODES];
+        bump(&o.wr, 1);
+        bump(&o.bytes, bytes);
     }
 
-    /// As [`Qp::start_send`], for `ibv_post_recv`.
+    /// As [`Qp::note_sends`], of an everyday WR: alone, one scatter/gather element, not to be timed, and the ring has
+    /// room. Returns what [`Qp::send_accepted`] counts; if the provider refuses, nothing is to be done. `None`, and nothing
+    /// has changed, if it is not such a one.
+    ///
+    /// # Safety
+    /// As [`Qp::note_sends`].
+    #[inline(always)]
+    pub unsafe fn note_send(&self, tail: &Tail, wr: &ibv_send_wr) -> Option<OneSend> {
+        // SAFETY: the caller's promise; our ring's tail, locked.
+        unsafe {
+            if !self.sends.ring.is_everyday(tail) {
+                return None;
+            }
+            let f = single_send_facts(wr)?;
+            let before = posted(&self.record.send_post);
+            let posted = Totals { wr: before.wr + 1, bytes: before.bytes.wrapping_add(f.bytes) };
+            self.sends.ring.push_one(posted, f.wr_id, f.signaled | self.sig_all);
+            Some(OneSend { opcode: f.opcode, bytes: f.bytes })
+        }
+    }
+
+    /// The provider took the WR of [`Qp::note_send`].
+    #[inline(always)]
+    pub fn send_accepted(&self, one: OneSend) {
+        self.count_opcode(one.opcode, one.bytes);
+        // Counted first: who sees the WR's completion has seen it posted.
+        let post = &self.record.send_post;
+        bump(&post.wr_posted, 1);
+        bump(&post.bytes_posted, one.bytes);
+        self.sends.ring.publish_one();
+    }
+
+    /// As [`Qp::note_sends`], for `ibv_post_recv`.
     ///
     /// # Safety
     /// `wr` is the chain passed to `ibv_post_recv` on this QP.
     #[inline(always)]
-    pub unsafe fn start_recv(&self, mut wr: *const ibv_recv_wr) -> Posting<'_> {
-        let mut guard = self.recvs.tail.lock();
-        let tail = &mut *guard;
+    pub unsafe fn note_recvs(&self, tail: &mut Tail, mut wr: *const ibv_recv_wr) -> Cursor {
+        let mut c = self.recvs.ring.start(posted(&self.record.recv_post));
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: the caller's promise; then our ring's tail, locked.
             unsafe {
                 let bytes = recv_bytes(w, self.spec.max_recv_sge);
-                self.recvs.ring.push(tail, w.wr_id, bytes, SIGNALED);
+                c = self.recvs.ring.push(tail, c, w.wr_id, bytes, SIGNALED);
             }
             wr = w.next;
         }
-        Posting { queue: &self.recvs, post: &self.record.recv_post, tail: guard }
+        c
     }
 
-    /// Takes back the opcode counts of the WRs that the provider refused, and adds them up.
+    /// The provider took the chain of sends that was noted up to the cursor.
+    #[inline(always)]
+    pub fn sends_accepted(&self, c: Cursor) {
+        accepted(&self.record.send_post, &self.sends.ring, c);
+    }
+
+    /// As [`Qp::sends_accepted`], for receives.
+    #[inline(always)]
+    pub fn recvs_accepted(&self, c: Cursor) {
+        accepted(&self.record.recv_post, &self.recvs.ring, c);
+    }
+
+    /// The provider failed with `bad`: that WR and all behind it are refused.
     ///
     /// # Safety
-    /// `wr` is a chain that [`Qp::start_send`] has noted and that failed with `bad`; the [`Posting`] holds the lock.
-    #[cold]
-    #[inline(never)]
-    pub unsafe fn refused_sends(&self, wr: *const ibv_send_wr, bad: *const ibv_send_wr) -> Totals {
+    /// `wr` is the chain that [`Qp::note_sends`] has noted up to the cursor, and the lock is still held.
+    pub unsafe fn sends_refused(&self, c: Cursor, wr: *const ibv_send_wr, bad: *const ibv_send_wr) {
         let mut refused = Totals::default();
         // SAFETY: the caller's promise; the chain is the application's, valid until the call returns.
         unsafe {
@@ -189,19 +227,17 @@ impl Qp {
                 refused.bytes += f.bytes;
                 w = rest.next;
             }
+            self.sends_accepted(self.sends.ring.take_back(c, refused));
         }
-        refused
     }
 
-    /// Adds up the receives that the provider refused.
+    /// As [`Qp::sends_refused`], for receives.
     ///
     /// # Safety
-    /// As [`Qp::refused_sends`], after [`Qp::start_recv`].
-    #[cold]
-    #[inline(never)]
-    pub unsafe fn refused_recvs(&self, wr: *const ibv_recv_wr, bad: *const ibv_recv_wr) -> Totals {
+    /// As [`Qp::sends_refused`], after [`Qp::note_recvs`].
+    pub unsafe fn recvs_refused(&self, c: Cursor, wr: *const ibv_recv_wr, bad: *const ibv_recv_wr) {
         let mut refused = Totals::default();
-        // SAFETY: as in `refused_sends`.
+        // SAFETY: as in `sends_refused`.
         unsafe {
             let mut w = if is_in_chain(wr, bad, |w| w.next) { bad } else { wr };
             while let Some(rest) = w.as_ref() {
@@ -209,9 +245,29 @@ impl Qp {
                 refused.bytes += recv_bytes(rest, self.spec.max_recv_sge);
                 w = rest.next;
             }
+            self.recvs_accepted(self.recvs.ring.take_back(c, refused));
         }
-        refused
     }
+}
+
+/// A WR between [`Qp::note_send`] and the provider's answer.
+pub struct OneSend {
+    opcode: u32,
+    bytes: u64,
+}
+
+/// Totals posted so far.
+#[inline(always)]
+fn posted(post: &PostCounters) -> Totals {
+    Totals { wr: post.wr_posted.load(Relaxed), bytes: post.bytes_posted.load(Relaxed) }
+}
+
+/// Counted before it is published: who sees the WR's completion has seen it posted.
+#[inline(always)]
+fn accepted(post: &PostCounters, ring: &Inflight, c: Cursor) {
+    post.wr_posted.store(c.posted.wr, Relaxed);
+    post.bytes_posted.store(c.posted.bytes, Relaxed);
+    ring.publish(c);
 }
 
 /// Whether `bad` is one of the chain `wr`. A provider that failed without saying where has refused everything.
@@ -227,36 +283,4 @@ pub(super) unsafe fn is_in_chain<W>(mut wr: *const W, bad: *const W, next: impl 
         wr = next(w);
     }
     false
-}
-
-/// A chain between our note and the provider's answer. Holds the queue's lock.
-pub struct Posting<'a> {
-    queue: &'a Queue,
-    post: &'static PostCounters,
-    tail: OwnedGuard<'a, Tail>,
-}
-
-impl Posting<'_> {
-    /// The provider took the whole chain.
-    #[inline(always)]
-    pub fn accepted(self) {
-        // Counted first: who sees the WR's completion has seen it posted.
-        self.count();
-        self.queue.ring.publish(&self.tail);
-    }
-
-    /// The provider refused the end of the chain.
-    #[cold]
-    #[inline(never)]
-    pub fn accepted_without(mut self, refused: Totals) {
-        // SAFETY: the ring's tail, locked by this posting.
-        unsafe { self.queue.ring.take_back(&mut self.tail, refused) };
-        self.accepted();
-    }
-
-    #[inline(always)]
-    fn count(&self) {
-        self.post.wr_posted.store(self.tail.posted.wr, Relaxed);
-        self.post.bytes_posted.store(self.tail.posted.bytes, Relaxed);
-    }
 }

@@ -253,7 +253,7 @@ impl Telemetry {
             return self.untracked();
         };
         let record = c.cqs.get(index);
-        for counter in [&record.polls, &record.polls_empty, &record.cqes, &record.last_ns] {
+        for counter in [&record.polls_empty, &record.cqes, &record.last_ns] {
             counter.store(0, Relaxed);
         }
         put(&record.cqe, cqe);
@@ -371,7 +371,12 @@ impl Telemetry {
             record.retired_ns.store(0, Relaxed);
             put(&record.life, Life::Live as u32);
         });
-        let qp: &'static Qp = Box::leak(Box::new(Qp::new(spec, address, index, record, detail, self.hot)));
+        let Some(qp) = Qp::new(spec, address, index, record, detail, self.hot) else {
+            self.change_identity(record, || put(&record.life, Life::Free as u32));
+            c.qps.release(index);
+            return self.untracked();
+        };
+        let qp: &'static Qp = Box::leak(Box::new(qp));
         drop(c);
         // The number and the address are new, so a QP that still has one of them was destroyed behind our back.
         for old in [device.qps.get(spec.qp_num), self.objects.qps.get(address)].into_iter().flatten() {
@@ -489,7 +494,6 @@ impl Telemetry {
                 }
             }
             fold::clear(from.0, from.1);
-            restart(qp);
         });
         if let Some(i) = kept {
             c.qps.retire(i);
@@ -503,12 +507,12 @@ impl Telemetry {
         // Always in the same order, whichever CQ is whose.
         cqs.sort_by_key(|cq| cq.map(|c| core::ptr::from_ref(c) as usize));
         let guards: [Option<OwnedGuard<'static, LastQp>>; 2] = cqs.map(|cq| cq.map(|c| c.lock.lock()));
-        for (queue, done) in [(&qp.sends, &qp.record.send_done), (&qp.recvs, &qp.record.recv_done)] {
-            let mut tail = queue.tail.lock();
+        let r = qp.record;
+        for (queue, post, done) in [(&qp.sends, &r.send_post, &r.send_done), (&qp.recvs, &r.recv_post, &r.recv_done)] {
+            let _tail = queue.tail.lock();
             // SAFETY: the tail is locked, and so is the CQ that serves this queue.
-            let left = unsafe { queue.ring.clear(&mut tail) };
-            bump(&done.wr_dropped, left.wr);
-            bump(&done.bytes_dropped, left.bytes);
+            unsafe { queue.ring.clear() };
+            fold::drop_outstanding(post, done);
         }
         Quiet(guards)
     }
@@ -549,15 +553,6 @@ impl Telemetry {
             // SAFETY: made by Box::leak in `create_qp`, in no table, and here only once.
             drop(unsafe { Box::from_raw(core::ptr::from_ref(oldest).cast_mut()) });
         }
-    }
-}
-
-/// The totals of a quiesced QP start anew, as its record does.
-fn restart(qp: &Qp) {
-    for queue in [&qp.sends, &qp.recvs] {
-        let mut tail = queue.tail.lock();
-        // SAFETY: the tail is locked, and the caller holds the CQs' locks.
-        unsafe { queue.ring.restart(&mut tail) };
     }
 }
 

@@ -79,8 +79,16 @@ impl Srq {
     #[inline(never)]
     fn drop_oldest(&self, waiting: &mut VecDeque<(u64, u64)>) {
         let extra = waiting.len().saturating_sub(self.most);
-        bump(&self.record.done.wr_dropped, extra as u64);
-        bump(&self.record.done.bytes_dropped, waiting.drain(..extra).map(|(_, b)| b).sum());
+        self.count_dropped(extra as u64, waiting.drain(..extra).map(|(_, b)| b).sum());
+    }
+
+    fn count_dropped(&self, wr: u64, bytes: u64) {
+        let done = &self.record.done;
+        for (counter, by) in
+            [(&done.wr_retired, wr), (&done.wr_dropped, wr), (&done.bytes_retired, bytes), (&done.bytes_dropped, bytes)]
+        {
+            bump(counter, by);
+        }
     }
 
     /// Takes the receive that a completion used: the oldest of its id. Returns its buffer bytes.
@@ -89,16 +97,15 @@ impl Srq {
         let at = waiting.iter().position(|(id, _)| *id == wr_id)?;
         let (_, capacity) = waiting.remove(at)?;
         let (post, done) = (&self.record.post, &self.record.done);
-        let released = done.wr_completed.load(Relaxed) + done.wr_failed.load(Relaxed) + done.wr_dropped.load(Relaxed);
-        raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(released));
+        raise(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(done.wr_retired.load(Relaxed)));
         bump(&done.cqes, 1);
+        bump(&done.wr_retired, 1);
+        bump(&done.bytes_retired, capacity);
         if failed {
             bump(&done.wr_failed, 1);
             bump(&done.bytes_failed, capacity);
         } else {
-            bump(&done.wr_completed, 1);
-            bump(&done.bytes_completed, received);
-            bump(&done.capacity_completed, capacity);
+            bump(&done.bytes_arrived, received);
         }
         Some(capacity)
     }
@@ -106,8 +113,7 @@ impl Srq {
     /// The queue is gone: what waits is dropped.
     pub fn drop_waiting(&self) {
         let mut waiting = self.waiting.lock();
-        bump(&self.record.done.wr_dropped, waiting.len() as u64);
-        bump(&self.record.done.bytes_dropped, waiting.iter().map(|(_, b)| b).sum());
+        self.count_dropped(waiting.len() as u64, waiting.iter().map(|(_, b)| b).sum());
         waiting.clear();
     }
 }

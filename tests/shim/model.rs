@@ -224,11 +224,12 @@ impl World {
             // SAFETY: the chain and its lists outlive the calls.
             unsafe {
                 (1..n).for_each(|i| (*start.add(i - 1)).next = start.add(i));
-                let posting = qp.start_recv(start);
+                let mut tail = qp.recvs.tail.lock();
+                let noted = qp.note_recvs(&mut tail, start);
                 if accepted == n {
-                    posting.accepted();
+                    qp.recvs_accepted(noted);
                 } else {
-                    posting.accepted_without(qp.refused_recvs(start, start.add(accepted)));
+                    qp.recvs_refused(noted, start, start.add(accepted));
                 }
             }
         } else {
@@ -242,11 +243,20 @@ impl World {
             // SAFETY: as above.
             unsafe {
                 (1..n).for_each(|i| (*start.add(i - 1)).next = start.add(i));
-                let posting = qp.start_send(start);
-                if accepted == n {
-                    posting.accepted();
+                let mut tail = qp.sends.tail.lock();
+                // As the hook does.
+                if let Some(one) = qp.note_send(&tail, &*start) {
+                    assert_eq!(n, 1);
+                    if accepted == 1 {
+                        qp.send_accepted(one);
+                    }
                 } else {
-                    posting.accepted_without(qp.refused_sends(start, start.add(accepted)));
+                    let noted = qp.note_sends(&mut tail, start);
+                    if accepted == n {
+                        qp.sends_accepted(noted);
+                    } else {
+                        qp.sends_refused(noted, start, start.add(accepted));
+                    }
                 }
             }
         }
@@ -263,7 +273,11 @@ impl World {
 
     fn polled(&self, cq: usize, wcs: &[ibv_wc]) {
         let cq = self.objects.cqs.get(cq_address(cq)).expect("a CQ");
-        cq.start_poll().completed(wcs);
+        let mut last = cq.lock.lock();
+        // As the hook does.
+        if wcs.len() != 1 || !cq.completed_send(&last, &wcs[0]) {
+            cq.completed(&mut last, wcs);
+        }
     }
 
     fn wc(&mut self, slot: usize, id: u64, status: u32, receive: bool) -> ibv_wc {

@@ -69,7 +69,7 @@ pub struct Process {
     pub host: String,
     /// Command line.
     pub command: String,
-    /// One in how many signaled sends has its latency measured; 0 = none.
+    /// In how many sends one has its latency measured, the next signaled one; 0 = none.
     pub latency_every: u32,
     /// What could not be counted.
     pub missed: Missed,

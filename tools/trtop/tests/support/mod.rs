@@ -85,9 +85,8 @@ impl Made {
         add(&q.send_post.bytes_posted, wr * bytes);
         add(&d.opcodes[0].wr, wr);
         add(&d.opcodes[0].bytes, wr * bytes);
-        add(&q.send_done.wr_completed, done);
-        add(&q.send_done.bytes_completed, done * bytes);
-        add(&q.send_done.capacity_completed, done * bytes);
+        add(&q.send_done.wr_retired, done);
+        add(&q.send_done.bytes_retired, done * bytes);
         add(&q.send_done.cqes, done);
         q.send_done.wr_high_water.fetch_max(wr, Relaxed);
         q.send_done.bytes_high_water.fetch_max(wr * bytes, Relaxed);
@@ -99,6 +98,8 @@ impl Made {
     /// One send of QP `i` fails with `status`.
     pub fn failure(&self, i: usize, status: u32, bytes: u64) {
         let (q, d) = (&self.qps[i], &self.details[i]);
+        add(&q.send_done.wr_retired, 1);
+        add(&q.send_done.bytes_retired, bytes);
         add(&q.send_done.wr_failed, 1);
         add(&q.send_done.bytes_failed, bytes);
         add(&d.send_errors.by_status[status as usize], 1);
