@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Inside the laboratory: ib_write_bw's own bandwidth without and with the library, in turn; the median of the ratios.
+# With the clock that counts instructions a bandwidth is what the processor computes per transfer; on the host's clock the
+# other work on the machine moves it by a fifth.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lab/perftest.sh
 

@@ -7,8 +7,11 @@ KERNEL_LINE+=" lsm= audit=0 cryptomgr.notests init_on_alloc=0 rcupdate.rcu_exped
 
 # The environment must name MEMORY, CPUS, PATHS, KERNELS, RUN_DIR (control share) and OUT_SHARE (result share).
 machine_arguments() { # HOST(a|b) CONSOLE(file or tty); fills MACHINE
+    local accelerator=(-accel "tcg,thread=multi")
+    # Time is the number of instructions that the guest has run: what else this machine does does not show.
+    [ "$CLOCK" = host ] || accelerator=(-accel "tcg,thread=single" -icount "shift=1,sleep=off")
     MACHINE=(
-        qemu-system-x86_64 -accel tcg,thread=multi -cpu max,-la57 -smp "$CPUS" -m "$MEMORY"
+        qemu-system-x86_64 "${accelerator[@]}" -cpu max,-la57 -smp "$CPUS" -m "$MEMORY"
         -nodefaults -no-user-config -display none -no-reboot
         -kernel "$LAB_CACHE/kernel/image" -initrd "$INITRAMFS"
         -append "$KERNEL_LINE lab_host=$1"

@@ -9,7 +9,7 @@ cache_defaults() { LAB_CACHE=$(readlink -m "${LAB_CACHE:-$LAB_REPO/target/lab}")
 parse_settings() {
     cache_defaults
     PATHS=${LAB_PATHS:-4} RATE=${LAB_RATE:-none} DELAY=${LAB_DELAY:-none} LOSS=${LAB_LOSS:-none}
-    ROUTING=${LAB_ROUTING:-static} KERNELS=${LAB_KERNELS:-1} TIMEOUT=${LAB_TIMEOUT:-600}
+    ROUTING=${LAB_ROUTING:-static} KERNELS=${LAB_KERNELS:-1} CLOCK=${LAB_CLOCK:-host} TIMEOUT=${LAB_TIMEOUT:-600}
     OUT_DIR=${LAB_OUT:-} MEMORY=${LAB_MEMORY:-3072} CPUS=${LAB_CPUS:-} SHM=${LAB_SHM:-1g}
     while [ $# -gt 0 ]; do
         case $1 in
@@ -34,6 +34,7 @@ parse_settings() {
             --loss) LOSS=$2 ;;
             --routing) ROUTING=$2 ;;
             --kernels) KERNELS=$2 ;;
+            --clock) CLOCK=$2 ;;
             --timeout) TIMEOUT=$2 ;;
             --out) OUT_DIR=$2 ;;
             --memory) MEMORY=$2 ;;
@@ -58,9 +59,11 @@ check_settings() {
     PATHS=$((10#$PATHS))
     [ "$PATHS" -ge 1 ] && [ "$PATHS" -le $most ] || refuse "paths: '$PATHS' is not a number from 1 to $most"
     want ROUTING '^(static|ecmp)$' "static or ecmp"
+    want CLOCK '^(host|instructions)$' "host or instructions"
+    [ "$KERNELS$CLOCK" != 2instructions ] || refuse "clock: instructions is for one kernel; two guests' clocks would differ"
     want TIMEOUT '^[0-9]+$' "whole seconds"
     want MEMORY '^[0-9]+$' "MiB, a whole number"
-    [ -n "$CPUS" ] || CPUS=$((KERNELS == 1 ? 2 : 1))
+    [ -n "$CPUS" ] || CPUS=$([ "$KERNELS$CLOCK" = 1host ] && echo 2 || echo 1)
     want CPUS '^[1-9][0-9]*$' "a whole number"
     want SHM '^[0-9]+[kmgKMG]?$' "a size such as 512m"
     check_list RATE '^(none|[1-9][0-9]*[kmg]bit)$' "none or a rate such as 40mbit"
