@@ -10,6 +10,7 @@ use crate::{Function, guard, library, next};
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use telereduce::config;
 
 /// What becomes of a look-up.
 #[repr(C)]
@@ -164,12 +165,7 @@ fn is_on(setting: &AtomicU8, name: &CStr) -> bool {
     }
     // SAFETY: a valid name; the value is only looked at.
     let value = unsafe { libc::getenv(name.as_ptr()).as_ref().map(|v| CStr::from_ptr(v)) };
-    let on = value.and_then(|v| switch(v.to_bytes())).unwrap_or(true);
+    let on = value.and_then(|v| config::switch(v.to_bytes())).unwrap_or(true);
     setting.store(u8::from(on), Relaxed);
     on
-}
-
-fn switch(value: &[u8]) -> Option<bool> {
-    let is = |words: [&str; 4]| words.iter().any(|w| value.eq_ignore_ascii_case(w.as_bytes()));
-    is(["on", "1", "yes", "true"]).then_some(true).or_else(|| is(["off", "0", "no", "false"]).then_some(false))
 }

@@ -26,6 +26,12 @@ pub const TABLE: &[Setting] = &[
         help: "off: the preloaded library does nothing at all",
     },
     Setting {
+        name: "TELEREDUCE_DLSYM",
+        values: "on, off",
+        default: "on",
+        help: "off: programs that load libibverbs themselves get its functions from dlsym, and are not counted",
+    },
+    Setting {
         name: "TELEREDUCE_SNAPSHOT",
         values: "file name; %p = pid, %h = host, %r = rank",
         default: "(none)",
@@ -62,6 +68,8 @@ pub const TABLE: &[Setting] = &[
 pub struct Config {
     /// False: do nothing.
     pub enabled: bool,
+    /// Whether look-ups of libibverbs's functions are answered with hooks. Read again, and earlier, by `shim/lookup.rs`.
+    pub dlsym: bool,
     /// Template of the final snapshot's name.
     pub snapshot: Option<String>,
     /// In how many sends one is timed, the next signaled one; 0 = none.
@@ -78,6 +86,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             enabled: true,
+            dlsym: true,
             snapshot: None,
             latency_every: 64,
             events: true,
@@ -98,17 +107,13 @@ impl Config {
         };
         let set = |name: &str| get(name).filter(|v| !v.is_empty());
 
-        let mut switch = |name: &str, into: &mut bool| {
+        for (name, into) in
+            [("TELEREDUCE", &mut c.enabled), ("TELEREDUCE_DLSYM", &mut c.dlsym), ("TELEREDUCE_EVENTS", &mut c.events)]
+        {
             if let Some(v) = set(name) {
-                match v.to_ascii_lowercase().as_str() {
-                    "on" | "1" | "yes" | "true" => *into = true,
-                    "off" | "0" | "no" | "false" => *into = false,
-                    _ => bad(name, &v),
-                }
+                switch(v.as_bytes()).map_or_else(|| bad(name, &v), |on| *into = on);
             }
-        };
-        switch("TELEREDUCE", &mut c.enabled);
-        switch("TELEREDUCE_EVENTS", &mut c.events);
+        }
 
         if let Some(v) = set("TELEREDUCE_LATENCY") {
             match v.parse() {
@@ -132,6 +137,12 @@ impl Config {
         c.snapshot = set("TELEREDUCE_SNAPSHOT");
         (c, wrong)
     }
+}
+
+/// The value of a setting that is on or off; allocates nothing.
+pub fn switch(value: &[u8]) -> Option<bool> {
+    let is = |words: [&str; 4]| words.iter().any(|w| value.eq_ignore_ascii_case(w.as_bytes()));
+    is(["on", "1", "yes", "true"]).then_some(true).or_else(|| is(["off", "0", "no", "false"]).then_some(false))
 }
 
 /// Rank and world size from the launchers' variables: Open MPI, MPICH and others by PMI, PMIx, Slurm, torchrun.
@@ -203,7 +214,8 @@ mod tests {
         assert_eq!(text("TELEREDUCE_LATENCY"), d.latency_every.to_string());
         assert_eq!(text("TELEREDUCE_MIN_BYTES"), d.min_event_bytes.to_string());
         assert_eq!(text("TELEREDUCE_DIR"), d.dir.to_str().unwrap());
-        assert_eq!((text("TELEREDUCE") == "on", text("TELEREDUCE_EVENTS") == "on"), (d.enabled, d.events));
+        let on = ["TELEREDUCE", "TELEREDUCE_DLSYM", "TELEREDUCE_EVENTS"].map(|n| text(n) == "on");
+        assert_eq!(on, [d.enabled, d.dlsym, d.events]);
     }
 
     #[test]
