@@ -1,7 +1,7 @@
 //! Device contexts: their operation tables are patched at open and put back before close.
 
 use crate::library::Library;
-use crate::{data_path, log, state};
+use crate::{data_path, log, state, unseen};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{
@@ -41,6 +41,8 @@ pub struct Context {
     pub library: &'static Library,
     /// Whether the control calls about it are seen. Where they are not, nothing can be counted.
     pub seen: bool,
+    /// What counts as unseen.
+    unseen: DataPath,
     device: AtomicPtr<Device>,
 }
 
@@ -54,6 +56,11 @@ impl Context {
     pub fn device(&self) -> Option<&'static Device> {
         // SAFETY: devices are leaked.
         unsafe { self.device.load(Acquire).as_ref() }
+    }
+
+    /// The operations for an object that is not known.
+    pub fn for_unseen(&self) -> &DataPath {
+        if self.device().is_some() { &self.unseen } else { &self.ops.data }
     }
 }
 
@@ -101,7 +108,9 @@ pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, seen: boo
     // SAFETY: an open context has a device, whose name is NUL-terminated.
     let name = unsafe { CStr::from_ptr((*c.device).name.as_ptr()) }.to_string_lossy().into_owned();
     let device = state.telemetry.open_device(&name);
-    let context = Context { ops, library, seen, device: AtomicPtr::new(core::ptr::from_ref(device).cast_mut()) };
+    let unseen = unseen::path(&ops.data);
+    let context =
+        Context { ops, library, seen, unseen, device: AtomicPtr::new(core::ptr::from_ref(device).cast_mut()) };
     // Known before it is patched: a hook always finds the real operation.
     CONTEXTS.insert(ctx as usize, Box::leak(Box::new(context)));
     c.ops.post_send = Some(data_path::post_send);
@@ -110,7 +119,8 @@ pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, seen: boo
     if ops.data.post_srq_recv.is_some() {
         c.ops.post_srq_recv = Some(data_path::post_srq_recv);
     }
-    if let Some(v) = extended {
+    // Objects that are made there could be destroyed without our knowing.
+    if let Some(v) = extended.filter(|_| seen) {
         // SAFETY: as above.
         unsafe {
             if ops.create_qp_ex.is_some() {
@@ -150,9 +160,21 @@ pub unsafe fn reattach(ctx: *mut ibv_context, context: &'static Context) {
             post_srq_recv: context.ops.data.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
             poll_cq: data_path::poll_cq,
         },
-        create_qp_ex: context.ops.create_qp_ex.map(|_| crate::control_path::create_qp_ex as CreateQpEx),
-        create_cq_ex: context.ops.create_cq_ex.map(|_| crate::control_path::create_cq_ex as CreateCqEx),
-        create_srq_ex: context.ops.create_srq_ex.map(|_| crate::control_path::create_srq_ex as CreateSrqEx),
+        create_qp_ex: context
+            .ops
+            .create_qp_ex
+            .filter(|_| context.seen)
+            .map(|_| crate::control_path::create_qp_ex as CreateQpEx),
+        create_cq_ex: context
+            .ops
+            .create_cq_ex
+            .filter(|_| context.seen)
+            .map(|_| crate::control_path::create_cq_ex as CreateCqEx),
+        create_srq_ex: context
+            .ops
+            .create_srq_ex
+            .filter(|_| context.seen)
+            .map(|_| crate::control_path::create_srq_ex as CreateSrqEx),
     };
     // SAFETY: the caller's promise.
     unsafe { put(ctx, &hooks) };

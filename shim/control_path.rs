@@ -4,9 +4,9 @@
 //! its address and number may be in use again before that returns; if the call fails, it is shown again.
 
 use crate::context::{self, Context};
-use crate::library::{self, Way};
+use crate::library::Way;
 use crate::nested::Inside;
-use crate::{guard, state};
+use crate::{Function, guard, linked, state};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{
@@ -62,8 +62,8 @@ pub unsafe fn verbs_open_device(way: Way, device: *mut ibv_device, private_data:
     // SAFETY: as in `ibv_open_device`.
     unsafe {
         let ctx = real(device, private_data);
-        // Called by a provider, or by an ibv_open_device that was no hook. Then the other calls are none, either.
-        guard::after(|| context::attach(ctx, way.library, library::is_linked_user(way.caller)));
+        // A provider calls this by itself. Otherwise an ibv_open_device did that was no hook; nor will the rest be.
+        guard::after(|| context::attach(ctx, way.library, linked::calls(way.caller, Function::verbs_open_device)));
         ctx
     }
 }

@@ -102,6 +102,23 @@ impl Dynamic {
         false
     }
 
+    /// Whether it refers to a symbol of others by this name.
+    pub fn imports(&self, name: &CStr) -> bool {
+        // SAFETY: tables of a loaded object. Symbols that are not defined stand in front of those in the GNU hash table;
+        // the other table has as many chains as there are symbols.
+        unsafe {
+            let Some(symbols) = self.table::<libc::Elf64_Sym>(SYMTAB) else { return false };
+            let count = match (self.table::<u32>(GNU_HASH), self.table::<u32>(HASH)) {
+                (Some(table), _) | (None, Some(table)) => *table.add(1),
+                (None, None) => 0,
+            };
+            (0..count as usize).any(|i| {
+                let s = &*symbols.add(i);
+                s.st_shndx == 0 && self.text(s.st_name as usize) == Some(name)
+            })
+        }
+    }
+
     /// Address of a function that it defines, of the default version if there are several.
     pub fn function(&self, name: &CStr) -> Option<usize> {
         let mut hidden = None;

@@ -6,12 +6,17 @@ use core::ptr::null_mut;
 use rdma_sys::{ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_srq};
 
 /// The first argument of a call.
-pub trait Subject {
+pub trait Subject: Copy {
     /// The context that it belongs to, or null.
     ///
     /// # Safety
     /// It is valid, as the call demands.
     unsafe fn context(self) -> *mut ibv_context;
+
+    /// The device that it is, or null.
+    fn device(self) -> *mut ibv_device {
+        null_mut()
+    }
 }
 
 impl Subject for *mut ibv_context {
@@ -23,6 +28,10 @@ impl Subject for *mut ibv_context {
 impl Subject for *mut ibv_device {
     unsafe fn context(self) -> *mut ibv_context {
         null_mut()
+    }
+
+    fn device(self) -> *mut ibv_device {
+        self
     }
 }
 
@@ -181,12 +190,11 @@ macro_rules! export {
         mod from_caller {
             #[allow(clippy::wildcard_imports, reason = "the types of the list")]
             use super::*;
-            use $crate::hooks::Subject as _;
             $(
                 pub unsafe extern "C" fn $name($first: $first_type $(, $arg: $type)*, caller: usize) -> $ret {
                     // SAFETY: the program's promise: its arguments are as libibverbs demands.
                     unsafe {
-                        let way = library::linked(Function::$name, caller, || $first.context());
+                        let way = linked::way(Function::$name, caller, $first);
                         control_path::$name(way, $first $(, $arg)*)
                     }
                 }

@@ -4,7 +4,7 @@
 //! call. Control calls come by symbol interposition, or by hooks that programs get which look libibverbs's functions up
 //! ([`lookup`]); both end in [`control_path`]. Posts and polls are inline functions that jump through the context's table,
 //! so the table is patched when the context is opened ([`context`], [`data_path`]). Which libibverbs is behind a hook,
-//! [`library`] knows. Nothing at all happens before a program opens an RDMA device.
+//! [`library`] and [`linked`] know. Nothing at all happens before a program opens an RDMA device.
 
 mod context;
 mod control_path;
@@ -14,12 +14,14 @@ mod exit;
 mod guard;
 mod hooks;
 mod library;
+mod linked;
 mod log;
 mod lookup;
 mod nested;
 mod next;
 mod objects;
 mod state;
+mod unseen;
 
 use core::ffi::{CStr, c_int, c_void};
 use hooks::export;

@@ -6,7 +6,7 @@
 //! what natively fails, fails, and leaves its message for `dlerror`. `RTLD_NEXT` and plain `RTLD_DEFAULT` stay as they
 //! are, since our exports take part in the search that they ask for. The old calls of version IBVERBS_1.0 are not ours.
 
-use crate::{Function, guard, library, next};
+use crate::{Function, guard, library, linked, next};
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -113,7 +113,7 @@ unsafe fn by_name(handle: *mut c_void, function: Function, caller: usize) -> Opt
     // SAFETY: the program's handle. With RTLD_DEFAULT this is the search of a library that was there from the start.
     let found = unsafe { real(handle, name) };
     let scope = if handle == libc::RTLD_DEFAULT { caller } else { 0 };
-    if found as usize == function.exported() && !library::is_visible(function, scope) {
+    if found as usize == function.exported() && !linked::is_visible(function, scope) {
         // Our export stands for a function that is not there, or not for all to see.
         // SAFETY: a valid name, which is nowhere behind us.
         return Some(unsafe { real(libc::RTLD_NEXT, name) });

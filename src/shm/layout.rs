@@ -142,8 +142,10 @@ pub struct Header {
     pub panics: AtomicU64,
     /// Messages of at most this many bytes make no event.
     pub min_event_bytes: AtomicU64,
+    /// WRs posted to QPs and SRQs that are not counted: made by calls that were not seen, or without a record.
+    pub wrs_unseen: AtomicU64,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 7],
+    pub reserved: [AtomicU64; 6],
     /// Host name, UTF-8, NUL-padded.
     pub host: Text<64>,
     /// Command line, arguments joined by spaces, UTF-8, NUL-padded.

@@ -78,6 +78,8 @@ pub struct SegmentJson {
 pub struct Missed {
     /// QPs, CQs and SRQs without a record (no memory left in the segment).
     pub objects_untracked: u64,
+    /// WRs posted to QPs and SRQs that are not counted: made by calls that were not seen, or without a record.
+    pub wrs_unseen: u64,
     /// Completions of WRs that were never seen posted.
     pub completions_unmatched: u64,
     /// Panics inside the library; after the first, counting stopped.
@@ -358,6 +360,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
         latency_every: h.latency_every.load(Relaxed),
         missed: Missed {
             objects_untracked: h.objects_untracked.load(Relaxed),
+            wrs_unseen: h.wrs_unseen.load(Relaxed),
             completions_unmatched: h.completions_unmatched.load(Relaxed),
             panics: h.panics.load(Relaxed),
             events_overwritten: overwritten,

@@ -122,6 +122,45 @@ fn switched_off_it_changes_nothing() {
     }
 }
 
+/// Nothing is counted, and how much that is stands in the snapshot.
+fn said_to_be_unseen(run: &Run, dir: &Dir, wrs: u64) {
+    let o = the_same(run, dir).silent();
+    let s = dir.snapshots().into_iter().find(|s| s.pid == o.pid).expect("a device was opened");
+    assert_eq!((s.missed.wrs_unseen, s.missed.completions_unmatched, s.missed.panics), (wrs, wrs, 0));
+    assert_eq!((s.qps.len(), s.cqs.len(), s.ports[0].line.send.wr_posted), (0, 0, 0));
+}
+
+/// Where libibverbs opens devices by its own export, contexts are seen, and nothing else.
+#[test]
+fn work_on_objects_that_were_not_seen_being_made_is_said_to_be_missing() {
+    let off = |program: &str| Run::program(program).env("TELEREDUCE_DLSYM", "off");
+    for (program, wrs) in
+        [("dlvsym", 25), ("dlvsym --dlsym", 25), ("dlvsym libibverbs.so.1 libibverbs-vendored.so.1", 50)]
+    {
+        said_to_be_unseen(&off(program), &Dir::new(), wrs);
+    }
+}
+
+/// A plugin that binds deeply passes by our exports, also where libibverbs is there for all.
+#[test]
+fn work_of_a_plugin_that_binds_deeply_is_said_to_be_missing() {
+    let dir = Dir::new();
+    let plugin = Run::program(&plugins("--deepbind", &["plugin"]));
+    let preloaded = format!("{} libibverbs.so.1", shim().display());
+    let o = plugin.counted(&dir).env("LD_PRELOAD", &preloaded).run().silent();
+    assert_eq!(dir.snapshot().missed.wrs_unseen, 25, "{}", o.stdout);
+}
+
+/// Whichever copy a device is of, and whatever is switched off, it is opened by that one.
+#[test]
+fn switched_off_each_copy_is_still_itself() {
+    for setting in ["TELEREDUCE", "TELEREDUCE_DLSYM"] {
+        for program in [format!("dlvsym {TWO}"), plugins("", &["plugin", "plugin-vendored"])] {
+            the_same(&Run::program(&program).env(setting, "off"), &Dir::new()).silent();
+        }
+    }
+}
+
 #[test]
 fn whatever_is_looked_up_is_found_as_natively() {
     for name in ["libibverbs.so.1", "libibverbs-vendored.so.1"] {

@@ -186,5 +186,5 @@ pub fn assert_details(s: &SegmentJson) {
 /// Something was.
 pub fn assert_nothing_missed(s: &SegmentJson) {
     let m = &s.missed;
-    assert_eq!((m.objects_untracked, m.completions_unmatched, m.panics), (0, 0, 0), "missed");
+    assert_eq!((m.objects_untracked, m.wrs_unseen, m.completions_unmatched, m.panics), (0, 0, 0, 0), "missed");
 }

@@ -172,6 +172,9 @@ impl Process {
         if m.objects_untracked > 0 {
             notes.push(format!("{} objects are not counted: no room in the segment", m.objects_untracked));
         }
+        if m.wrs_unseen > 0 {
+            notes.push(format!("{} WRs were posted to QPs and SRQs that are not counted", m.wrs_unseen));
+        }
         if m.completions_unmatched > 0 {
             notes.push(format!("{} completions of WRs that were never seen posted", m.completions_unmatched));
         }

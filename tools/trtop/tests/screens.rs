@@ -298,6 +298,9 @@ fn what_is_not_counted_is_said() {
     made.header.objects_untracked.store(5, std::sync::atomic::Ordering::Relaxed);
     let frame = Sampler::new(dir.path(), &[]).sample(Frame::default(), None);
     line(&screen(&mut app(), &frame, 80, 24), "pid 4000: 5 objects are not counted");
+    made.header.wrs_unseen.store(7, std::sync::atomic::Ordering::Relaxed);
+    let frame = Sampler::new(dir.path(), &[]).sample(Frame::default(), None);
+    line(&screen(&mut app(), &frame, 80, 24), "pid 4000: 7 WRs were posted to QPs and SRQs that are not counted");
 }
 
 #[test]
