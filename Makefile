@@ -7,12 +7,13 @@ LOGS    := target/logs
 # rdma-sys generates its types with libclang 14.
 export LIBCLANG_PATH ?= /usr/lib/llvm-14/lib
 
-.PHONY: help deps build programs demo test test-native test-lab lint bench lab install uninstall clean
+.PHONY: help deps build programs demo test test-native test-lab matrix lint bench lab install uninstall clean
 
 help:
 	@echo "make demo       build everything, boot the laboratory, watch a real RDMA program in trtop"
 	@echo "make test       every test, in the laboratory too"
 	@echo "make build      target/release/libtelereduce.so and target/release/trtop"
+	@echo "make matrix     every kind of verbs program, with and without the library: docs/matrix.md (15 minutes)"
 	@echo "make bench      what the library costs, in ns, and trtop's own use"
 	@echo "make lab CMD=.. run a command in the laboratory; without CMD, a shell"
 	@echo "make lint       formatting, clippy, shellcheck"
@@ -46,10 +47,15 @@ test-lab: build
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@tools/run-tests $(LOGS) lab
 
+matrix: build
+	@tools/deps matrix
+	$(MAKE) --no-print-directory -s -C tests/matrix/programs
+	@tests/matrix/run
+
 lint: deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh .ci/run
+	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/matrix/run .ci/run
 
 bench: programs
 	@tools/bench/run
