@@ -52,7 +52,7 @@ pub unsafe fn ibv_open_device(way: Way, device: *mut ibv_device) -> *mut ibv_con
     // SAFETY: the caller's promise, passed on; `attach` gets what libibverbs returned.
     unsafe {
         let ctx = real(device);
-        guard::after(|| context::attach(ctx, way.library, true));
+        guard::run(|| context::attach(ctx, way.library, true));
         ctx
     }
 }
@@ -63,7 +63,7 @@ pub unsafe fn verbs_open_device(way: Way, device: *mut ibv_device, private_data:
     unsafe {
         let ctx = real(device, private_data);
         // A provider calls this by itself. Otherwise an ibv_open_device did that was no hook; nor will the rest be.
-        guard::after(|| context::attach(ctx, way.library, linked::calls(way.caller, Function::verbs_open_device)));
+        guard::run(|| context::attach(ctx, way.library, linked::calls(way.caller, Function::verbs_open_device)));
         ctx
     }
 }
@@ -73,7 +73,7 @@ pub unsafe fn ibv_import_device(way: Way, cmd_fd: c_int) -> *mut ibv_context {
     // SAFETY: as in `ibv_open_device`.
     unsafe {
         let ctx = real(cmd_fd);
-        guard::after(|| context::attach(ctx, way.library, true));
+        guard::run(|| context::attach(ctx, way.library, true));
         ctx
     }
 }
@@ -85,7 +85,7 @@ pub unsafe fn ibv_close_device(way: Way, ctx: *mut ibv_context) -> c_int {
         let context: Option<&'static Context> = guard::run(|| context::detach(ctx)).flatten();
         let rc = real(ctx);
         if let Some(c) = context {
-            guard::after(|| {
+            guard::run(|| {
                 if rc != 0 {
                     context::reattach(ctx, c);
                 } else if let (Some(t), Some(d)) = (telemetry(), c.device()) {
@@ -110,7 +110,7 @@ pub unsafe fn ibv_create_cq(
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let cq = real(ctx, cqe, cq_context, channel, comp_vector);
-        guard::after(|| cq_created(ctx, cq, false));
+        guard::run(|| cq_created(ctx, cq, false));
         cq
     }
 }
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
     // SAFETY: the caller's promise, passed on; an ibv_cq_ex starts as an ibv_cq does.
     unsafe {
         let cq = real(ctx, attr);
-        guard::after(|| cq_created(ctx, cq.cast(), true));
+        guard::run(|| cq_created(ctx, cq.cast(), true));
         cq
     }
 }
@@ -148,7 +148,7 @@ pub unsafe fn ibv_destroy_cq(way: Way, cq: *mut ibv_cq) -> c_int {
         });
         let rc = real(cq);
         if let Some((t, state)) = hidden.flatten() {
-            guard::after(|| if rc == 0 { t.forget_cq(state) } else { t.show_cq(cq as usize, state) });
+            guard::run(|| if rc == 0 { t.forget_cq(state) } else { t.show_cq(cq as usize, state) });
         }
         rc
     }
@@ -159,7 +159,7 @@ pub unsafe fn ibv_create_srq(way: Way, pd: *mut ibv_pd, attr: *mut ibv_srq_init_
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let srq = real(pd, attr);
-        guard::after(|| srq_created(srq, &(*attr).attr));
+        guard::run(|| srq_created(srq, &(*attr).attr));
         srq
     }
 }
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn create_srq_ex(ctx: *mut ibv_context, attr: *mut ibv_srq
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let srq = real(ctx, attr);
-        guard::after(|| srq_created(srq, &(*attr).attr));
+        guard::run(|| srq_created(srq, &(*attr).attr));
         srq
     }
 }
@@ -198,7 +198,7 @@ pub unsafe fn ibv_destroy_srq(way: Way, srq: *mut ibv_srq) -> c_int {
         });
         let rc = real(srq);
         if let Some((t, state)) = hidden.flatten() {
-            guard::after(|| if rc == 0 { t.forget_srq(state) } else { t.show_srq(srq as usize, state) });
+            guard::run(|| if rc == 0 { t.forget_srq(state) } else { t.show_srq(srq as usize, state) });
         }
         rc
     }
@@ -209,7 +209,7 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
     // SAFETY: the caller's promise, passed on; the provider has written the granted capabilities.
     unsafe {
         let qp = real(pd, attr);
-        guard::after(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, false));
+        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, false));
         qp
     }
 }
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
     unsafe {
         let qp = real(ctx, attr);
         let send_ops = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
-        guard::after(|| {
+        guard::run(|| {
             qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, (*attr).comp_mask & send_ops != 0);
         });
         qp
@@ -271,7 +271,7 @@ pub unsafe fn ibv_modify_qp(way: Way, qp: *mut ibv_qp, attr: *mut ibv_qp_attr, a
     unsafe {
         let rc = real(qp, attr, attr_mask);
         if rc == 0 {
-            guard::after(|| {
+            guard::run(|| {
                 if let Some((t, device, q)) = known_qp(qp) {
                     t.modify_qp(device, q, change(&*attr, attr_mask as u32));
                 }
@@ -308,7 +308,7 @@ pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {
         });
         let rc = real(qp);
         if let Some((t, device, q)) = hidden.flatten() {
-            guard::after(|| if rc == 0 { t.retire_qp(q) } else { t.show_qp(device, q) });
+            guard::run(|| if rc == 0 { t.retire_qp(q) } else { t.show_qp(device, q) });
         }
         rc
     }

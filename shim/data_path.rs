@@ -19,7 +19,7 @@ use telereduce::verbs::DataPath;
 macro_rules! guarded {
     ($rc:ident = $real:expr, $ours:block) => {{
         let mut $rc: Option<c_int> = None;
-        guard::run(|| $ours);
+        guard::hot(|| $ours);
         match $rc {
             Some(rc) => rc,
             None => $real,
@@ -211,7 +211,7 @@ unsafe extern "C" fn poll_by_turns(cq: *mut ibv_cq, num_entries: c_int, wc: *mut
 /// `last` is the CQ's, locked since before the poll, which wrote `n` completions to `wc`, or failed if it is negative.
 #[inline(never)]
 unsafe fn count_poll(mut last: impl DerefMut<Target = LastQp>, c: &'static Cq, n: c_int, wc: *const ibv_wc) -> c_int {
-    guard::run(|| {
+    guard::hot(|| {
         if n > 0 {
             guard::fault_point("poll_cq");
             // SAFETY: the caller's promise.

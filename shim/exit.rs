@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use telereduce::config;
+use telereduce::shm::segment::largest_file;
 use telereduce::shm::{reader::Reader, snapshot};
 
 extern "C" fn at_exit() {
@@ -30,11 +31,18 @@ extern "C" fn at_exit() {
 static FINI: extern "C" fn() = at_exit;
 
 fn write_snapshot(s: &state::State, path: &Path) -> io::Result<()> {
-    let mut reader = Reader::open(s.telemetry.segment().path()).map_err(io::Error::other)?;
+    let segment = s.telemetry.segment();
+    // The file may have been removed, or the program may have closed our descriptor, but hardly both.
+    let mut reader = Reader::open(segment.path())
+        .or_else(|_| Reader::from_file(segment.file().try_clone()?))
+        .map_err(io::Error::other)?;
     let mut segment = snapshot::segment(&mut reader, true).map_err(io::Error::other)?;
     segment.alive = false;
-    let json = serde_json::to_vec_pretty(&snapshot::dump(vec![segment])).map_err(io::Error::other)?;
-    let mut file = File::create(path)?;
-    file.write_all(&json)?;
-    file.write_all(b"\n")
+    let mut json = serde_json::to_vec_pretty(&snapshot::dump(vec![segment])).map_err(io::Error::other)?;
+    json.push(b'\n');
+    // The kernel would end the program with SIGXFSZ.
+    if json.len() as u64 > largest_file() {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    File::create(path)?.write_all(&json)
 }

@@ -1,12 +1,13 @@
 //! Rule one, "never hurt the app": our own work runs here, so that a panic ends counting and not the program.
 
 use crate::{context, log, state};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
-/// Runs our work; `None` if it panicked, in which case nothing is counted any more.
+/// Runs our work on the hot path; `None` if it panicked, in which case nothing is counted any more.
 #[inline(always)]
-pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub fn hot<T>(work: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(v) => Some(v),
         Err(_) => {
@@ -16,13 +17,26 @@ pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// As [`run`], and errno is afterwards what it was before: for work that follows a real call.
-pub fn after<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // SAFETY: errno is the calling thread's own.
-    let errno = unsafe { *libc::__errno_location() };
-    let result = run(work);
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// As [`hot`], anywhere else: errno is afterwards what it was before, and a thread that is being cancelled is not ended in
+/// our work, whose frames cannot be unwound, but at the program's next cancellation point.
+pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let mut cancel = 0;
+    // SAFETY: errno is the calling thread's own; the other call writes only to what it is given.
+    let errno = unsafe {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut cancel);
+        *libc::__errno_location()
+    };
+    let result = hot(work);
     // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    unsafe {
+        *libc::__errno_location() = errno;
+        pthread_setcancelstate(cancel, core::ptr::null_mut());
+    }
     result
 }
 

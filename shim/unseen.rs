@@ -75,7 +75,7 @@ unsafe fn posted<T>(rc: c_int, mut wr: *mut T, bad: *mut *mut T, next: impl Fn(*
 }
 
 fn add(counter: impl FnOnce(&Header) -> &AtomicU64, n: u64) {
-    guard::after(|| {
+    guard::run(|| {
         if let Some(s) = state::get() {
             counter(s.telemetry.hot().header).fetch_add(n, Relaxed);
         }

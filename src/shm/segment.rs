@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Rele
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ impl Segment {
     /// Whatever open, flock, posix_fallocate or mmap say; the file is removed again.
     pub fn create(dir: &Path, who: &Identity, latency_every: u32, min_event_bytes: u64) -> io::Result<Segment> {
         let path = dir.join(file_name(who.uid, who.pid));
-        let file = create_exclusive(&path)?;
+        let file = above_standard(create_exclusive(&path)?)?;
         let made = open_lock(&path, &file).and_then(|lock| {
             hold(&lock)?;
             Ok((lock, Self::lay_out(&file, who, latency_every, min_event_bytes)?))
@@ -203,9 +203,25 @@ fn create_exclusive(path: &Path) -> io::Result<File> {
     }
 }
 
+/// The file under a number that is no standard stream's: a program that has closed those may open them anew, or write to
+/// them what is not for a segment.
+fn above_standard(file: File) -> io::Result<File> {
+    if file.as_raw_fd() > 2 {
+        return Ok(file);
+    }
+    // SAFETY: duplicating a descriptor touches no memory; the new one is owned by nobody else.
+    unsafe {
+        match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(File::from_raw_fd(fd)),
+        }
+    }
+}
+
 /// The file once more, with an open file description of its own.
 fn open_lock(path: &Path, file: &File) -> io::Result<File> {
-    let lock = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
+    let lock =
+        above_standard(OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?)?;
     if identity(lock.as_raw_fd()) != identity(file.as_raw_fd()) {
         return Err(io::Error::other("the segment was replaced while it was made"));
     }
@@ -233,14 +249,19 @@ fn hold(file: &File) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
+/// How large a file this process may write.
+pub fn largest_file() -> u64 {
+    // SAFETY: an all-zero rlimit is a valid value; getrlimit writes only that.
+    unsafe {
+        let mut limit: libc::rlimit = core::mem::zeroed();
+        // RLIM_INFINITY is the largest number.
+        if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 { limit.rlim_cur } else { u64::MAX }
+    }
+}
+
 /// Reserves memory for `bytes` at `offset`. Beyond RLIMIT_FSIZE the kernel would send SIGXFSZ, which kills: not tried.
 fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: an all-zero rlimit is a valid value; getrlimit writes only that.
-    let limit = unsafe {
-        let mut limit: libc::rlimit = core::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 { limit.rlim_cur } else { libc::RLIM_INFINITY }
-    };
-    if limit != libc::RLIM_INFINITY && offset + bytes > limit {
+    if offset + bytes > largest_file() {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     // A profiler's timer may interrupt it, time and again.
@@ -309,6 +330,28 @@ pub fn put(c: &AtomicU32, v: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_leave_the_standard_streams_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let who = Identity { pid: 1, uid: 2, ..Identity::default() };
+        // SAFETY: the child closes its own descriptors and ends itself; the parent waits for it.
+        let status = unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                (0..3).for_each(|fd| _ = libc::close(fd));
+                let ok = Segment::create(dir.path(), &who, 0, 0).is_ok_and(|s| {
+                    s.file.as_raw_fd() > 2 && s.lock.as_raw_fd() > 2 && libc::fcntl(0, libc::F_GETFD) < 0
+                });
+                libc::_exit(if ok { 0 } else { 1 });
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        };
+        assert_eq!(status, 0, "exit status, or the signal that ended it");
+    }
 
     #[test]
     fn a_limit_on_file_sizes_is_an_error_and_no_signal() {

@@ -120,6 +120,17 @@ pub fn clear_srq(record: &SrqRecord) {
     }
 }
 
+/// Adds to a port's totals what an SRQ that is gone has besides its QPs': the receives that were dropped.
+pub fn add_srq_to_totals(srq: &SrqRecord, to: &Totals) {
+    let done = &srq.done;
+    for (from, to) in [
+        (&done.wr_dropped, [&to.recv_post.wr_posted, &to.recv_done.wr_retired, &to.recv_done.wr_dropped]),
+        (&done.bytes_dropped, [&to.recv_post.bytes_posted, &to.recv_done.bytes_retired, &to.recv_done.bytes_dropped]),
+    ] {
+        to.iter().for_each(|t| sum(from, t));
+    }
+}
+
 /// Copies a QP's identity.
 pub fn copy_identity(from: &QpRecord, to: &QpRecord) {
     for (f, t) in [

@@ -3,20 +3,22 @@
 //! A record outlives its object as long as there is room, so that `trtop` and the final snapshot still list a destroyed
 //! QP. After [`RETAINED`] of them the oldest gives its record away, and its counters to its port and peer.
 
+mod qps;
+
 use super::Hot;
-use super::cq::{Cq, LastQp};
+use super::cq::Cq;
 use super::event::{OWN_RINGS, Sink};
 use super::fold;
 use super::pool::Pool;
-use super::qp::{Qp, QpSpec};
+use super::qp::Qp;
 use super::srq::Srq;
 use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
 use crate::shm::layout::{
-    CqRecord, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, cq_flags, flags,
+    CqRecord, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, cq_flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put};
-use crate::sync::{OwnedGuard, OwnedLock, SpinLock};
+use crate::sync::{OwnedLock, SpinLock};
 use crate::table::{PtrMap, QpnTable};
 use crate::verbs::{PollCq, PostSrqRecv};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
@@ -122,8 +124,6 @@ struct Control {
     /// States of destroyed QPs, not freed yet.
     gone: VecDeque<&'static Qp>,
 }
-
-const IBV_QPS_RESET: u32 = 0;
 
 impl Telemetry {
     /// Creates the segment.
@@ -317,18 +317,28 @@ impl Telemetry {
     /// An SRQ was created at `address`.
     pub fn create_srq(&self, device: &'static Device, address: usize, real: PostSrqRecv, max_wr: u32, max_sge: u32) {
         let mut c = self.control();
-        let Some(index) = c.srqs.take(&self.segment) else {
+        let Some(index) = c.srqs.take_or_reuse(&self.segment, RETAINED) else {
             return self.untracked();
         };
         let record = c.srqs.get(index);
-        fold::clear_srq(record);
+        if record.life.load(Relaxed) == Life::Retired as u32 {
+            self.folding(|| {
+                if let Some(p) = c.ports.find(record.port.load(Relaxed)) {
+                    fold::add_srq_to_totals(record, &p.retired);
+                }
+                record.life.store(Life::Free as u32, Release);
+                fold::clear_srq(record);
+            });
+        }
+        let Some(srq) = Srq::new(index, (address, device), record, real, max_wr, max_sge) else {
+            c.srqs.release(index);
+            return self.untracked();
+        };
         put(&record.max_wr, max_wr);
         put(&record.port, self.first_port(&c, device));
         record.life.store(Life::Live as u32, Release);
         drop(c);
-        self.objects
-            .srqs
-            .insert(address, Box::leak(Box::new(Srq::new(index, (address, device), record, real, max_wr, max_sge))));
+        self.objects.srqs.insert(address, Box::leak(Box::new(srq)));
     }
 
     /// The SRQ at `address` is about to be destroyed: posts no longer find it.
@@ -345,221 +355,6 @@ impl Telemetry {
     pub fn forget_srq(&self, srq: &'static Srq) {
         srq.drop_waiting();
         srq.record.life.store(Life::Retired as u32, Relaxed);
-        // SRQ records are never given away: their counters have no other place, and programs have few.
-    }
-
-    /// A QP was created at `address`.
-    pub fn create_qp(&self, device: &'static Device, address: usize, spec: QpSpec) {
-        let mut c = self.control();
-        let Some(index) = self.qp_record(&mut c) else {
-            return self.untracked();
-        };
-        let (record, detail) = (c.qps.get(index), c.details.get(index));
-        self.change_identity(record, || {
-            put(&record.qp_num, spec.qp_num);
-            put(&record.dest_qp_num, 0);
-            put(&record.port, NONE);
-            put(&record.peer, NONE);
-            put(&record.qp_type, spec.qp_type);
-            put(&record.qp_state, IBV_QPS_RESET);
-            put(&record.srq, spec.srq.map_or(NONE, |s| s.index));
-            put(&record.max_send_wr, spec.max_send_wr);
-            put(&record.max_recv_wr, spec.max_recv_wr);
-            let sig = if spec.sig_all { flags::SIG_ALL } else { 0 };
-            put(&record.flags, sig | if spec.extended_sends { flags::EXTENDED_SENDS } else { 0 });
-            record.created_ns.store(realtime_ns(), Relaxed);
-            record.retired_ns.store(0, Relaxed);
-            put(&record.life, Life::Live as u32);
-        });
-        let Some(qp) = Qp::new(spec, address, index, record, detail, self.hot) else {
-            self.change_identity(record, || put(&record.life, Life::Free as u32));
-            c.qps.release(index);
-            return self.untracked();
-        };
-        let qp: &'static Qp = Box::leak(Box::new(qp));
-        drop(c);
-        // The number and the address are new, so a QP that still has one of them was destroyed behind our back.
-        for old in [device.qps.get(spec.qp_num), self.objects.qps.get(address)].into_iter().flatten() {
-            if device.qps.get(old.spec.qp_num).is_some_and(|q| core::ptr::eq(q, old)) {
-                self.hide_qp(device, old);
-                self.retire_qp(old);
-            }
-        }
-        device.qps.set(spec.qp_num, Some(qp));
-        self.objects.qps.insert(address, qp);
-    }
-
-    fn change_identity(&self, record: &QpRecord, change: impl FnOnce()) {
-        let seq = record.seq.load(Relaxed);
-        record.seq.store(seq.wrapping_add(1), Relaxed);
-        // SYNC POINT: a reader that sees part of the change also sees the odd number.
-        core::sync::atomic::fence(Release);
-        change();
-        record.seq.store(seq.wrapping_add(2), Release);
-    }
-
-    /// A record for a QP: an unused one, else that of the longest destroyed QP.
-    fn qp_record(&self, c: &mut Control) -> Option<u32> {
-        if c.qps.retired_count() >= RETAINED
-            && let Some(i) = c.qps.oldest_retired()
-        {
-            self.give_away(c, i);
-            return Some(i);
-        }
-        if let Some(i) = c.qps.take(&self.segment) {
-            // Details grow in step; if they cannot, the record stays unused.
-            return if c.details.reach(&self.segment, i) { Some(i) } else { None };
-        }
-        let i = c.qps.oldest_retired()?;
-        self.give_away(c, i);
-        Some(i)
-    }
-
-    /// Moves a retired QP's counters to its port and peer.
-    fn give_away(&self, c: &Control, i: u32) {
-        let (record, detail) = (c.qps.get(i), c.details.get(i));
-        self.folding(|| {
-            if let Some(p) = c.ports.find(record.port.load(Relaxed)) {
-                fold::add_to_totals(record, detail, &p.retired);
-            }
-            if let Some(p) = c.peers.find(record.peer.load(Relaxed)) {
-                fold::add_to_totals(record, detail, &p.retired);
-            }
-            put(&record.life, Life::Free as u32);
-            fold::clear(record, detail);
-        });
-    }
-
-    fn folding(&self, change: impl FnOnce()) {
-        let seq = &self.hot.header.fold_seq;
-        seq.store(seq.load(Relaxed) + 1, Release);
-        core::sync::atomic::fence(Release);
-        change();
-        seq.store(seq.load(Relaxed) + 1, Release);
-    }
-
-    /// The QP was modified.
-    pub fn modify_qp(&self, device: &'static Device, qp: &'static Qp, change: QpChange) {
-        if change.state == Some(IBV_QPS_RESET) {
-            self.reset_qp(qp);
-        }
-        let mut c = self.control();
-        let name = device.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(n) = change.port_num {
-            let port = self.port(&mut c, &name, n);
-            qp.port.store(port, Relaxed);
-        }
-        if let Some(a) = change.address {
-            let peer = self.peer(&mut c, qp.port.load(Relaxed), a);
-            qp.peer.store(peer, Relaxed);
-        }
-        let (port, peer) = (qp.port.load(Relaxed), qp.peer.load(Relaxed));
-        qp.place.store(u64::from(peer) << 32 | u64::from(port.min(0xffff)) << 16, Relaxed);
-        self.change_identity(qp.record, || {
-            put(&qp.record.port, port);
-            put(&qp.record.peer, peer);
-            if let Some(n) = change.dest_qp_num {
-                put(&qp.record.dest_qp_num, n);
-            }
-            if let Some(s) = change.state {
-                put(&qp.record.qp_state, s);
-            }
-        });
-    }
-
-    /// RESET: what was in flight is dropped. The counters so far go to a retired record, since the QP's next life may be
-    /// on another port and with another peer.
-    fn reset_qp(&self, qp: &'static Qp) {
-        let mut c = self.control();
-        let _locks = self.quiesce(qp);
-        if fold::is_untouched(qp.record) {
-            return;
-        }
-        let kept = self.qp_record(&mut c);
-        let from = (qp.record, qp.detail);
-        self.folding(|| {
-            if let Some(i) = kept {
-                let to = (c.qps.get(i), c.details.get(i));
-                fold::copy_identity(qp.record, to.0);
-                fold::add_to_record(from.0, from.1, to);
-                to.0.retired_ns.store(realtime_ns(), Relaxed);
-                put(&to.0.life, Life::Retired as u32);
-            } else {
-                let places = [
-                    c.ports.find(qp.port.load(Relaxed)).map(|p| &p.retired),
-                    c.peers.find(qp.peer.load(Relaxed)).map(|p| &p.retired),
-                ];
-                for t in places.into_iter().flatten() {
-                    fold::add_to_totals(from.0, from.1, t);
-                }
-            }
-            fold::clear(from.0, from.1);
-        });
-        if let Some(i) = kept {
-            c.qps.retire(i);
-        }
-    }
-
-    /// Takes the locks of both queues and CQs, and drops what is in flight.
-    fn quiesce(&self, qp: &'static Qp) -> impl Drop + use<> {
-        let (send, recv) = (qp.spec.send_cq, qp.spec.recv_cq);
-        let mut cqs = [send, recv.filter(|r| !send.is_some_and(|s| core::ptr::eq(s, *r)))];
-        // Always in the same order, whichever CQ is whose.
-        cqs.sort_by_key(|cq| cq.map(|c| core::ptr::from_ref(c) as usize));
-        let guards: [Option<OwnedGuard<'static, LastQp>>; 2] = cqs.map(|cq| cq.map(|c| c.lock.lock()));
-        let r = qp.record;
-        for (queue, post, done) in [(&qp.sends, &r.send_post, &r.send_done), (&qp.recvs, &r.recv_post, &r.recv_done)] {
-            let _tail = queue.tail.lock();
-            // SAFETY: the tail is locked, and so is the CQ that serves this queue.
-            unsafe { queue.ring.clear() };
-            fold::drop_outstanding(post, done);
-        }
-        Quiet(guards)
-    }
-
-    /// The QP is about to be destroyed: completions no longer find it.
-    pub fn hide_qp(&self, device: &'static Device, qp: &'static Qp) {
-        device.qps.set(qp.spec.qp_num, None);
-        self.objects.qps.remove(qp.address);
-        for cq in [qp.spec.send_cq, qp.spec.recv_cq].into_iter().flatten() {
-            cq.lock.lock().forget(qp);
-        }
-    }
-
-    /// The provider refused to destroy it.
-    pub fn show_qp(&self, device: &'static Device, qp: &'static Qp) {
-        device.qps.set(qp.spec.qp_num, Some(qp));
-        self.objects.qps.insert(qp.address, qp);
-    }
-
-    /// A hidden QP is gone for good: what was in flight is dropped.
-    pub fn retire_qp(&self, qp: &'static Qp) {
-        let mut c = self.control();
-        drop(self.quiesce(qp));
-        if fold::is_untouched(qp.record) {
-            self.change_identity(qp.record, || put(&qp.record.life, Life::Free as u32));
-            c.qps.release(qp.index);
-        } else {
-            qp.record.retired_ns.store(realtime_ns(), Relaxed);
-            self.change_identity(qp.record, || put(&qp.record.life, Life::Retired as u32));
-            c.qps.retire(qp.index);
-        }
-        // Completions cannot find it any more, and those that had are done: it was hidden under its CQs' locks. Posts to a
-        // QP that is being destroyed are the application's error; the delay makes even those harmless.
-        c.gone.push_back(qp);
-        if c.gone.len() > KEPT_STATES
-            && let Some(oldest) = c.gone.pop_front()
-        {
-            // SAFETY: made by Box::leak in `create_qp`, in no table, and here only once.
-            drop(unsafe { Box::from_raw(core::ptr::from_ref(oldest).cast_mut()) });
-        }
-    }
-}
-
-struct Quiet([Option<OwnedGuard<'static, LastQp>>; 2]);
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        self.0 = [None, None];
+        self.control().srqs.retire(srq.index);
     }
 }

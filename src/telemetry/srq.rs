@@ -30,7 +30,7 @@ pub struct Srq {
 }
 
 impl Srq {
-    /// A queue of `max_wr` receives of at most `max_sge` elements.
+    /// A queue of `max_wr` receives of at most `max_sge` elements. `None`: no memory.
     pub fn new(
         index: u32,
         (address, device): (usize, &'static Device),
@@ -38,20 +38,13 @@ impl Srq {
         real: PostSrqRecv,
         max_wr: u32,
         max_sge: u32,
-    ) -> Srq {
+    ) -> Option<Srq> {
         let room = max_wr.min(1 << 20) as usize;
         // Twice, since what a poll has just taken from the provider may be posted anew before that poll has taken it here.
         let most = 2 * room.max(8);
-        Srq {
-            index,
-            address,
-            device,
-            record,
-            real,
-            max_sge,
-            most,
-            waiting: SpinLock::new(VecDeque::with_capacity(room)),
-        }
+        let mut waiting = VecDeque::new();
+        waiting.try_reserve_exact(most + room).ok()?;
+        Some(Srq { index, address, device, record, real, max_sge, most, waiting: SpinLock::new(waiting) })
     }
 
     /// Locks the queue and notes the chain, before the provider gets it.
@@ -67,6 +60,9 @@ impl Srq {
         let before = waiting.len();
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
+            if waiting.len() == waiting.capacity() && waiting.try_reserve(1).is_err() {
+                break;
+            }
             // SAFETY: the caller's promise.
             waiting.push_back((w.wr_id, unsafe { recv_bytes(w, self.max_sge) }));
             wr = w.next;
@@ -173,7 +169,7 @@ mod tests {
         // SAFETY: `Shared` promises that all-zero bytes are a valid record.
         let record: &'static SrqRecord = Box::leak(Box::new(unsafe { core::mem::zeroed() }));
         let device: &'static Device = Box::leak(Box::default());
-        let srq = Srq::new(0, (16, device), record, no_post, 10, 1);
+        let srq = Srq::new(0, (16, device), record, no_post, 10, 1).unwrap();
         let mut element = rdma_sys::ibv_sge { addr: 0, length: 5, lkey: 0 };
         for i in 0..1000 {
             let wr = ibv_recv_wr { wr_id: i, next: core::ptr::null_mut(), sg_list: &mut element, num_sge: 1 };

@@ -61,6 +61,7 @@ exact! {
     devices_closed_in_odd_order: "odd_close";
     nothing_closed: "no_close";
     work_left_at_exit: "unpolled";
+    a_thread_that_is_being_cancelled: "cancel";
     abi_without_extended_context: "abi old";
     abi_with_fewer_slots: "abi short";
     abi_with_more_slots: "abi future";
