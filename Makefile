@@ -43,7 +43,7 @@ test-native: programs
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@tools/run-tests $(LOGS) native
 
-test-lab: build
+test-lab: programs
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@tools/run-tests $(LOGS) lab
 

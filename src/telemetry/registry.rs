@@ -248,6 +248,10 @@ impl Telemetry {
 
     /// A CQ was created at `address` with room for `cqe` completions.
     pub fn create_cq(&self, device: &'static Device, address: usize, real: PollCq, cqe: u32, extended: bool) {
+        // What had this address was destroyed behind our back.
+        if let Some(old) = self.hide_cq(address) {
+            self.forget_cq(old);
+        }
         let mut c = self.control();
         let Some(index) = c.cqs.take_or_reuse(&self.segment, RETAINED) else {
             return self.untracked();
@@ -316,6 +320,10 @@ impl Telemetry {
 
     /// An SRQ was created at `address`.
     pub fn create_srq(&self, device: &'static Device, address: usize, real: PostSrqRecv, max_wr: u32, max_sge: u32) {
+        // As in `create_cq`.
+        if let Some(old) = self.hide_srq(address) {
+            self.forget_srq(old);
+        }
         let mut c = self.control();
         let Some(index) = c.srqs.take_or_reuse(&self.segment, RETAINED) else {
             return self.untracked();

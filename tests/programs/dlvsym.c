@@ -103,13 +103,13 @@ int main(int argc, char **argv)
 		for (int i = 0; i < n; i++) {
 			CHECK(!pthread_create(&thread, NULL, work, &flow[i]));
 			CHECK(!pthread_join(thread, NULL));
-			flow_report_qp(reported++, flow[i].qpn);
+			flow_report_qp(reported++, &flow[i]);
 		}
 		for (int i = 0; i < n; i++)
 			flow_close(&flow[i]);
 		for (int i = n - 1; i >= 0; i--)
 			CHECK(!again || !dlclose(lib[i]));
 	}
-	flow_report_total(reported);
+	flow_report_total(reported, flow[0].name);
 	return 0;
 }

@@ -30,6 +30,7 @@ struct flow {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	uint32_t qpn;
+	char name[64];
 #ifdef FLOW_CALLS
 	FLOW_CALLS
 #endif
@@ -44,6 +45,7 @@ static inline void flow_open(struct flow *f)
 
 	CHECK((f->buf = calloc(1, 8192)));
 	CHECK((list = C(ibv_get_device_list)(&n)) && n > 0 && (f->ctx = C(ibv_open_device)(list[0])));
+	snprintf(f->name, sizeof(f->name), "%s", C(ibv_get_device_name)(list[0]));
 	C(ibv_free_device_list)(list);
 	CHECK((f->pd = C(ibv_alloc_pd)(f->ctx)));
 	CHECK((f->mr = C(ibv_reg_mr)(f->pd, f->buf, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
@@ -72,13 +74,16 @@ static inline void flow_work(struct flow *f)
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 	struct ibv_wc wc;
+	int n;
 
 	wr.wr.rdma.remote_addr = (uintptr_t)f->buf + 4096;
 	wr.wr.rdma.rkey = f->mr->rkey;
 	for (uint64_t i = 0; i < FLOW_WRITES; i++) {
 		wr.wr_id = i;
 		CHECK(!ibv_post_send(f->qp, &wr, &bad));
-		CHECK(ibv_poll_cq(f->cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id == i);
+		while (!(n = ibv_poll_cq(f->cq, 1, &wc)))
+			;
+		CHECK(n == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id == i);
 	}
 }
 
@@ -89,18 +94,21 @@ static inline void flow_close(struct flow *f)
 	free(f->buf);
 }
 
-static inline void flow_report_qp(int index, uint32_t qpn)
+static inline void flow_report_qp(int index, const struct flow *f)
 {
-	printf("qp %d dev null0 port 1 qpn %u kind rc peer_qpn %u send_wr_posted %d send_bytes_posted %d "
+	printf("qp %d dev %s port 1 qpn %u kind rc peer_qpn %u send_wr_posted %d send_bytes_posted %d "
 	       "send_wr_completed %d send_bytes_completed %d send_wr_outstanding 0 send_cqes %d\n",
-	       index, qpn, qpn, FLOW_WRITES, FLOW_WRITES * FLOW_BYTES, FLOW_WRITES, FLOW_WRITES * FLOW_BYTES, FLOW_WRITES);
+	       index, f->name, f->qpn, f->qpn, FLOW_WRITES, FLOW_WRITES * FLOW_BYTES, FLOW_WRITES, FLOW_WRITES * FLOW_BYTES, FLOW_WRITES);
 }
 
-static inline void flow_report_total(int flows)
+/* All of them on port 1 of one device. */
+static inline void flow_report_total(int flows, const char *device)
 {
 	int wrs = flows * FLOW_WRITES;
+	char port[100];
 
-	for (const char **who = (const char *[]){ "device null0 port 1", "total", NULL }; *who; who++)
+	snprintf(port, sizeof(port), "device %s port 1", device);
+	for (const char **who = (const char *[]){ port, "total", NULL }; *who; who++)
 		printf("%s send_wr_posted %d send_bytes_posted %d send_wr_completed %d send_bytes_completed %d "
 		       "send_wr_outstanding 0 send_cqes %d\n", *who, wrs, wrs * FLOW_BYTES, wrs, wrs * FLOW_BYTES, wrs);
 }

@@ -35,6 +35,6 @@ int main(int argc, char **argv)
 			CHECK(run);
 			run(step[1] && !strcmp(step[0], "plugin_work") ? index++ : 0);
 		}
-	flow_report_total(n);
+	flow_report_total(n, "null0");
 	return 0;
 }

@@ -16,6 +16,14 @@ const IBV_QPS_RESET: u32 = 0;
 impl Telemetry {
     /// A QP was created at `address`.
     pub fn create_qp(&self, device: &'static Device, address: usize, spec: QpSpec) {
+        // The number and the address are new, so a QP that still has one of them was destroyed behind our back.
+        for old in [device.qps.get(spec.qp_num), self.objects.qps.get(address)].into_iter().flatten() {
+            if device.qps.get(old.spec.qp_num).is_some_and(|q| core::ptr::eq(q, old)) {
+                self.hide_qp(device, old);
+                self.retire_qp(old);
+            }
+        }
+        self.objects.qps.remove(address);
         let mut c = self.control();
         let Some(index) = self.qp_record(&mut c) else {
             return self.untracked();
@@ -44,13 +52,6 @@ impl Telemetry {
         };
         let qp = qp.leak();
         drop(c);
-        // The number and the address are new, so a QP that still has one of them was destroyed behind our back.
-        for old in [device.qps.get(spec.qp_num), self.objects.qps.get(address)].into_iter().flatten() {
-            if device.qps.get(old.spec.qp_num).is_some_and(|q| core::ptr::eq(q, old)) {
-                self.hide_qp(device, old);
-                self.retire_qp(old);
-            }
-        }
         device.qps.set(spec.qp_num, Some(qp));
         self.objects.qps.insert(address, qp);
     }

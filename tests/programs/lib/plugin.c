@@ -17,7 +17,7 @@ void plugin_open(int index)
 void plugin_work(int index)
 {
 	flow_work(&flow);
-	flow_report_qp(index, flow.qpn);
+	flow_report_qp(index, &flow);
 }
 
 void plugin_close(int index)
