@@ -216,6 +216,31 @@ fn look_ups_in_constructors() {
     }
 }
 
+/// Another dlsym before or behind ours. Behind ours, it is asked whatever we ask.
+#[test]
+fn another_librarys_dlsym() {
+    let (other, ours) = (file("programs/lib/dlsyms.so"), shim().display().to_string());
+    for (program, order) in [
+        ("dlvsym", format!("{other} {ours}")),
+        ("dlvsym", format!("{ours} {other}")),
+        ("dlvsym --dlsym", format!("{ours} {other}")),
+    ] {
+        let dir = Dir::new();
+        let o = Run::program(program).counted(&dir).env("LD_PRELOAD", &order).run().silent();
+        let s = dir.snapshot();
+        assert_exact(&Truth::parse(o.stdout.lines()), &s);
+        assert_nothing_missed(&s);
+        assert!(o.stdout.contains("dlsyms: asked\n") || program == "dlvsym", "{}", o.stdout);
+    }
+}
+
+/// Objects whose end was not seen make room for what is made at their addresses.
+#[test]
+fn objects_destroyed_unseen() {
+    exact("bypass", &[]);
+    exact("bypass", &[("TELEREDUCE_DLSYM", "off")]);
+}
+
 /// What the distribution has to be preloaded: another malloc, and sockets over RDMA.
 #[test]
 fn other_peoples_libraries() {
