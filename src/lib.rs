@@ -18,9 +18,12 @@
 
 pub mod aside;
 pub mod clock;
+#[cfg(not(loom))]
 pub mod config;
+#[cfg(not(loom))]
 pub mod shm;
 pub mod sync;
 pub mod table;
+#[cfg(not(loom))]
 pub mod telemetry;
 pub mod verbs;

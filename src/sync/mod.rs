@@ -4,6 +4,7 @@
 //! the provider's order. [`SpinLock`] is the plain one. [`OwnedLock`] costs no locked instruction as long as one thread
 //! uses it, which is how nearly every queue is used.
 
+pub(crate) mod atomic;
 mod owned;
 mod spin;
 

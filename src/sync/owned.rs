@@ -5,13 +5,11 @@
 //! owner's would cost as much as a locked instruction, so the one who takes it away makes *all* threads of the process
 //! pass a barrier, with the system call `membarrier`, once. From then on the lock is an ordinary spin lock.
 
+use super::atomic::{AtomicBool, AtomicUsize, compiler_fence, fence};
 use super::spin::{Pause, SpinLock};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{
-    AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence,
-    fence,
-};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 /// No thread has used the lock yet.
 const NOBODY: usize = 0;
@@ -19,7 +17,7 @@ const NOBODY: usize = 0;
 const SHARED: usize = 1;
 
 /// Whether new locks may have owners.
-static OWNERS: AtomicBool = AtomicBool::new(false);
+static OWNERS: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
 /// Asks the kernel for `membarrier`; without it every lock is shared from the start. Call once per process, before locks
 /// are made.
@@ -31,6 +29,7 @@ pub fn allow_owners() {
 }
 
 /// Makes every running thread of the process pass a full memory barrier.
+#[cfg(not(loom))]
 fn barrier_everywhere() {
     const PRIVATE_EXPEDITED: i32 = 1 << 3;
     // SAFETY: the call takes no memory.
@@ -42,7 +41,22 @@ fn barrier_everywhere() {
     fence(SeqCst);
 }
 
+/// Loom knows no system call; with it the owner's fence is a real one, too, which is what the call makes of it.
+#[cfg(loom)]
+fn barrier_everywhere() {
+    fence(SeqCst);
+}
+
 /// A number that no two living threads share, never 0 or 1.
+#[cfg(loom)]
+fn this_thread() -> usize {
+    static NEXT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(SHARED + 1);
+    loom::thread_local! { static ME: usize = NEXT.fetch_add(1, Relaxed) }
+    ME.with(|me| *me)
+}
+
+/// A number that no two living threads share, never 0 or 1.
+#[cfg(not(loom))]
 #[inline(always)]
 fn this_thread() -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -224,7 +238,35 @@ impl<T> Drop for OwnedGuard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    /// Loom's cell panics if two threads use it at once.
+    #[test]
+    fn the_owner_and_another_thread_are_never_both_inside() {
+        OWNERS.store(true, Relaxed);
+        loom::model(|| {
+            let lock = Arc::new(OwnedLock::new(UnsafeCell::new(0)));
+            lock.lock().with_mut(|v| unsafe { *v += 1 });
+            let other = loom::thread::spawn({
+                let lock = lock.clone();
+                move || lock.lock().with_mut(|v| unsafe { *v += 1 })
+            });
+            if let Some(mine) = lock.try_own() {
+                mine.with_mut(|v| unsafe { *v += 1 });
+            } else {
+                lock.lock().with_mut(|v| unsafe { *v += 1 });
+            }
+            other.join().unwrap();
+            lock.lock().with(|v| assert_eq!(unsafe { *v }, 3));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,9 +1,10 @@
 //! A spin lock that costs a single locked instruction when nobody competes. A holder that is preempted makes others
 //! yield instead of burning its core.
 
+use super::atomic::{AtomicBool, const_new};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// A value behind a spin lock, on cache lines of its own.
 #[repr(align(64))]
@@ -19,9 +20,11 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 unsafe impl<T: Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
-    /// An open lock.
-    pub const fn new(value: T) -> Self {
-        SpinLock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    const_new! {
+        /// An open lock.
+        pub fn new(value: T) -> Self {
+            SpinLock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        }
     }
 
     /// Waits for the lock.
@@ -68,6 +71,9 @@ pub(super) struct Pause(u32);
 impl Pause {
     pub(super) fn once(&mut self) {
         self.0 = self.0.wrapping_add(1);
+        #[cfg(loom)]
+        return loom::thread::yield_now();
+        #[cfg(not(loom))]
         if self.0.is_multiple_of(128) {
             std::thread::yield_now();
         } else {
@@ -103,7 +109,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

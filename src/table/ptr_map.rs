@@ -7,13 +7,14 @@
 //! than the newest.
 
 use crate::sync::SpinLock;
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, const_new};
 use core::marker::PhantomData;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 const EMPTY: usize = 0;
 const TOMB: usize = 1;
-const FIRST_CAPACITY: usize = 64;
+const FIRST_CAPACITY: usize = if cfg!(loom) { 2 } else { 64 };
 
 struct Slot {
     key: AtomicUsize,
@@ -21,8 +22,10 @@ struct Slot {
 }
 
 impl Slot {
-    const fn empty() -> Slot {
-        Slot { key: AtomicUsize::new(EMPTY), value: AtomicPtr::new(null_mut()) }
+    const_new! {
+        pub fn new() -> Slot {
+            Slot { key: AtomicUsize::new(EMPTY), value: AtomicPtr::new(null_mut()) }
+        }
     }
 }
 
@@ -32,12 +35,22 @@ struct Array {
 }
 
 /// What every map starts with, so that a lookup need not ask whether there is an array.
-static NOTHING: Array = Array { mask: 0, slots: &NO_SLOTS };
-static NO_SLOTS: [Slot; 1] = [Slot::empty()];
+#[cfg(not(loom))]
+const fn nothing() -> *mut Array {
+    static NOTHING: Array = Array { mask: 0, slots: &NO_SLOTS };
+    static NO_SLOTS: [Slot; 1] = [Slot::new()];
+    (&raw const NOTHING).cast_mut()
+}
+
+/// Loom's atomics cannot be static.
+#[cfg(loom)]
+fn nothing() -> *mut Array {
+    core::ptr::from_ref(Array::leak(1)).cast_mut()
+}
 
 impl Array {
     fn leak(capacity: usize) -> &'static Array {
-        let slots: Box<[Slot]> = (0..capacity).map(|_| Slot::empty()).collect();
+        let slots: Box<[Slot]> = (0..capacity).map(|_| Slot::new()).collect();
         Box::leak(Box::new(Array { mask: capacity - 1, slots: Box::leak(slots) }))
     }
 
@@ -63,10 +76,11 @@ impl<T: Sync> Default for PtrMap<T> {
 }
 
 impl<T: Sync> PtrMap<T> {
-    /// An empty map that owns no memory yet.
-    pub const fn new() -> Self {
-        let array = AtomicPtr::new((&raw const NOTHING).cast_mut());
-        PtrMap { array, live: SpinLock::new(0), values: PhantomData }
+    const_new! {
+        /// An empty map that owns no memory yet.
+        pub fn new() -> Self {
+            PtrMap { array: AtomicPtr::new(nothing()), live: SpinLock::new(0), values: PhantomData }
+        }
     }
 
     #[inline(always)]
@@ -86,6 +100,8 @@ impl<T: Sync> PtrMap<T> {
         let value = slot.value.load(Relaxed).cast::<T>();
         // SAFETY: only `put` stores values, `'static` references, and before the key.
         unsafe {
+            #[cfg(loom)]
+            assert!(!value.is_null());
             // The compiler would test for null, which is `None`.
             core::hint::assert_unchecked(!value.is_null());
             &*value
@@ -246,7 +262,78 @@ impl<T: Sync> PtrMap<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+
+    static A: u64 = 1;
+    static B: u64 = 2;
+    static STAYS: u64 = 7;
+
+    /// Runs `change` beside a reader. What stays is found at any moment, also behind a key that goes, and in an array that
+    /// is being replaced by a larger one; what comes or goes is found or not.
+    fn beside_a_reader(change: fn(&PtrMap<u64>)) {
+        loom::model(move || {
+            let map = Arc::new(PtrMap::new());
+            map.insert(16, &A);
+            map.insert(32, &STAYS);
+            let writer = loom::thread::spawn({
+                let map = map.clone();
+                move || change(&map)
+            });
+            assert_eq!(map.get(32), Some(&STAYS));
+            assert!(matches!(map.get(16), None | Some(1 | 2)));
+            assert!(matches!(map.get_first(32), None | Some(7)));
+            writer.join().unwrap();
+            assert_eq!(map.get(32), Some(&STAYS));
+        });
+    }
+
+    #[test]
+    fn an_address_is_used_again() {
+        beside_a_reader(|map| {
+            assert_eq!(map.remove(16), Some(&A));
+            map.insert(16, &B);
+            assert_eq!(map.get(16), Some(&B));
+        });
+    }
+
+    #[test]
+    fn the_place_of_a_key_that_went_is_used_again() {
+        beside_a_reader(|map| {
+            map.remove(16);
+            map.insert(48, &B);
+            assert_eq!((map.get(16), map.get(48)), (None, Some(&B)));
+        });
+    }
+
+    #[test]
+    fn the_array_grows() {
+        beside_a_reader(|map| {
+            map.insert(48, &B);
+            map.insert(64, &B);
+            assert_eq!((map.get(16), map.get(48), map.get(64)), (Some(&A), Some(&B), Some(&B)));
+        });
+    }
+
+    #[test]
+    fn two_writers() {
+        loom::model(|| {
+            let map = Arc::new(PtrMap::new());
+            let other = loom::thread::spawn({
+                let map = map.clone();
+                move || map.insert(16, &A)
+            });
+            map.insert(32, &B);
+            map.remove(32);
+            other.join().unwrap();
+            assert_eq!((map.get(16), map.get(32)), (Some(&A), None));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

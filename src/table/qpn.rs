@@ -1,10 +1,12 @@
 //! From a QP number to our state of the QP: two array look-ups. QP numbers have 24 bits; pages of 4,096 are made as
 //! numbers come up and kept.
 
+use crate::sync::atomic::AtomicPtr;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-const PAGE_BITS: u32 = 12;
+/// For loom, numbers have 2 bits: it would look at every place.
+const PAGE_BITS: u32 = if cfg!(loom) { 1 } else { 12 };
 const PAGE: usize = 1 << PAGE_BITS;
 
 type Page<T> = [AtomicPtr<T>; PAGE];
@@ -16,7 +18,7 @@ pub struct QpnTable<T: 'static> {
 
 impl<T> Default for QpnTable<T> {
     fn default() -> Self {
-        QpnTable { pages: Box::new([const { AtomicPtr::new(null_mut()) }; PAGE]) }
+        QpnTable { pages: Box::new(core::array::from_fn(|_| AtomicPtr::new(null_mut()))) }
     }
 }
 
@@ -39,7 +41,7 @@ impl<T> QpnTable<T> {
         let mut page = slot.load(Acquire);
         if page.is_null() {
             state?;
-            let fresh = Box::into_raw(Box::new([const { AtomicPtr::new(null_mut()) }; PAGE]));
+            let fresh = Box::into_raw(Box::new(core::array::from_fn(|_| AtomicPtr::new(null_mut()))));
             match slot.compare_exchange(null_mut(), fresh, Release, Acquire) {
                 Ok(_) => page = fresh,
                 Err(other) => {
@@ -53,7 +55,7 @@ impl<T> QpnTable<T> {
         // SAFETY: as in `get`.
         let cell = unsafe { &(*page)[qpn as usize % PAGE] };
         // SYNC POINT: pairs with the Acquire in `get`.
-        let old = cell.swap(new, core::sync::atomic::Ordering::AcqRel);
+        let old = cell.swap(new, AcqRel);
         // SAFETY: only `'static` references are stored.
         unsafe { old.as_ref() }
     }
@@ -89,7 +91,40 @@ impl<T> Drop for QpnTable<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// While numbers are set, cleared and set again, and their page is made: a QP that stays is found, one that comes or
+    /// goes is found or not, and no number finds another number's QP.
+    #[test]
+    fn lookups_meet_whole_states() {
+        static STATES: [u32; 4] = [0, 1, 2, 20];
+        loom::model(|| {
+            let t = Arc::new(QpnTable::<u32>::default());
+            t.set(1, Some(&STATES[1]));
+            let writers = [0, 2].map(|n: u32| {
+                let t = t.clone();
+                loom::thread::spawn(move || {
+                    t.set(n, Some(&STATES[n as usize]));
+                    if n == 2 {
+                        t.set(n, None);
+                        t.set(n, Some(&STATES[3]));
+                    }
+                })
+            });
+            assert_eq!(t.get(1), Some(&1));
+            assert!(matches!(t.get(0), None | Some(0)));
+            assert!(matches!(t.get(2), None | Some(2 | 20)));
+            assert_eq!(t.get(3), None);
+            writers.into_iter().for_each(|w| w.join().unwrap());
+            assert_eq!((t.get(0), t.get(1), t.get(2)), (Some(&0), Some(&1), Some(&20)));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
