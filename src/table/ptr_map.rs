@@ -285,6 +285,7 @@ mod models {
             assert_eq!(map.get(32), Some(&STAYS));
             assert!(matches!(map.get(16), None | Some(1 | 2)));
             assert!(matches!(map.get_first(32), None | Some(7)));
+            assert!(matches!(map.get(64), None | Some(2)));
             writer.join().unwrap();
             assert_eq!(map.get(32), Some(&STAYS));
         });
