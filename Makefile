@@ -55,7 +55,7 @@ matrix: build
 lint: deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/matrix/run .ci/run
+	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/matrix/run tests/matrix/pyverbs.sh .ci/run
 
 bench: programs
 	@tools/bench/run
