@@ -7,7 +7,7 @@ LOGS    := target/logs
 # rdma-sys generates its types with libclang 14.
 export LIBCLANG_PATH ?= /usr/lib/llvm-14/lib
 
-.PHONY: help deps build programs demo test test-native test-lab matrix lint bench lab install uninstall clean
+.PHONY: help deps build programs demo test test-native test-lab matrix lint bench soak lab install uninstall clean
 
 help:
 	@echo "make demo       build everything, boot the laboratory, watch a real RDMA program in trtop"
@@ -15,6 +15,7 @@ help:
 	@echo "make build      target/release/libtelereduce.so and target/release/trtop"
 	@echo "make matrix     every kind of verbs program, with and without the library: docs/matrix.md (15 minutes)"
 	@echo "make bench      what the library costs, in ns, and trtop's own use"
+	@echo "make soak       threads that make, use and destroy everything at random, for 10 minutes (SOAK_SECONDS), twice"
 	@echo "make lab CMD=.. run a command in the laboratory; without CMD, a shell"
 	@echo "make lint       formatting, clippy, shellcheck"
 	@echo "make install    into PREFIX ($(PREFIX)), below DESTDIR"
@@ -59,6 +60,9 @@ lint: deps
 
 bench: programs
 	@tools/bench/run
+
+soak: programs
+	@$(CARGO) run --release --locked --quiet -p telereduce-tests --bin soak
 
 lab: deps
 ifeq ($(CMD),)

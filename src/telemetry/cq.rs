@@ -286,9 +286,20 @@ impl Cq {
         ) {
             return false;
         }
-        // SAFETY: `self` holds the lock of the CQ that serves both queues.
-        let (send, recv) =
-            unsafe { (qp.sends.ring.contains(wc.wr_id), qp.spec.srq.is_some() || qp.recvs.ring.contains(wc.wr_id)) };
+        let look = || {
+            // SAFETY: `self` holds the lock of the CQ that serves both queues.
+            let (send, recv) = unsafe { (qp.sends.ring.contains(wc.wr_id), qp.recvs.ring.contains(wc.wr_id)) };
+            (send, recv || qp.spec.srq.is_some_and(|srq| srq.contains(wc.wr_id)))
+        };
+        let (send, recv) = match look() {
+            // As in `find_late`.
+            (false, false) => {
+                drop(qp.sends.tail.lock());
+                drop(qp.recvs.tail.lock());
+                look()
+            }
+            found => found,
+        };
         match (send, recv) {
             (true, false) => false,
             (false, true) => true,

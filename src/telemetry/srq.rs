@@ -87,6 +87,11 @@ impl Srq {
         }
     }
 
+    /// Whether a receive of this id waits.
+    pub(super) fn contains(&self, wr_id: u64) -> bool {
+        self.waiting.lock().iter().any(|(id, _)| *id == wr_id)
+    }
+
     /// Takes the receive that a completion used: the oldest of its id. Returns its buffer bytes.
     pub(super) fn take(&self, wr_id: u64, received: u64, failed: bool) -> Option<u64> {
         let mut waiting = self.waiting.lock();

@@ -121,6 +121,12 @@ void report(void);
 void report_qp(const struct q *);
 void forget_all(void); /* in a child after fork: begin a truth of its own */
 
+/* For threads that make and destroy without end: a list of the calling thread's own, QPs forgotten but for their sums,
+ * and sums that are known otherwise. */
+void truth_of_own(void);
+void q_forget(struct q *);
+void truth_add(const struct dev *, int port, const struct counts *);
+
 /* ---- the script of the software device (ENOSYS over another library) ---- */
 
 int script_fail_next(struct q *, unsigned n, int status, uint32_t vendor_err);

@@ -2,14 +2,29 @@
  *
  * It is kept with the knowledge that a program has (it posted the WRs) and in the dullest way: a list per queue.
  * A send CQE retires every WR before it; on an error the WR is found by its wr_id. Not for two threads on one QP.
+ * A thread whose CQs and QPs are its own may keep a list of its own, and forget QPs that are gone but for their sums.
  */
 #include "common.h"
 
 #include <pthread.h>
 
-static struct q *first, **last = &first;
+struct list {
+	struct q *first, **last;
+};
+
+static struct list everybodys = { NULL, &everybodys.first };
+static _Thread_local struct list *mine = &everybodys;
+static _Thread_local struct list own;
 static int made;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* What QPs that are forgotten had, by device and port. */
+static struct gone {
+	const char *device;
+	int port;
+	struct counts n;
+} gone[16];
+static int gone_len;
 
 static const char *kind_of(enum ibv_qp_type t)
 {
@@ -35,8 +50,8 @@ struct q *q_adopt(struct dev *d, struct ibv_qp *qp)
 	q->live = true;
 	pthread_mutex_lock(&list_lock);
 	q->index = made++;
-	*last = q;
-	last = &q->next;
+	*mine->last = q;
+	mine->last = &q->next;
 	pthread_mutex_unlock(&list_lock);
 	return q;
 }
@@ -155,7 +170,7 @@ static bool is_recv(struct q *q, struct ibv_cq *cq, const struct ibv_wc *wc)
 
 void truth_cqe(struct ibv_cq *cq, const struct ibv_wc *wc)
 {
-	for (struct q *q = first; q; q = q->next)
+	for (struct q *q = mine->first; q; q = q->next)
 		if (q->live && q->qpn == wc->qp_num && (q->send_cq == cq || q->recv_cq == cq)) {
 			if (is_recv(q, cq, wc))
 				recv_cqe(q, wc);
@@ -199,9 +214,54 @@ void q_gone(struct q *q)
 
 void forget_all(void)
 {
-	first = NULL;
-	last = &first;
+	mine->first = NULL;
+	mine->last = &mine->first;
 	made = 0;
+}
+
+void truth_of_own(void)
+{
+	mine = &own;
+	own.last = &own.first;
+}
+
+static void add(struct counts *to, const struct counts *n)
+{
+	uint64_t *a = (uint64_t *)to;
+	const uint64_t *b = (const uint64_t *)n;
+
+	for (size_t i = 0; i < sizeof(*n) / sizeof(*a); i++)
+		a[i] += b[i];
+}
+
+void truth_add(const struct dev *d, int port, const struct counts *n)
+{
+	int i = 0;
+
+	pthread_mutex_lock(&list_lock);
+	while (i < gone_len && (gone[i].port != port || strcmp(gone[i].device, d->name)))
+		i++;
+	CHECK(i < 16);
+	if (i == gone_len)
+		gone[gone_len++] = (struct gone){ .device = d->name, .port = port };
+	add(&gone[i].n, n);
+	pthread_mutex_unlock(&list_lock);
+}
+
+void q_forget(struct q *q)
+{
+	struct q **at = &mine->first;
+
+	CHECK(!q->live);
+	while (*at != q)
+		at = &(*at)->next;
+	*at = q->next;
+	if (!q->next)
+		mine->last = at;
+	truth_add(q->dev, q->port, &q->n);
+	free(q->sq);
+	free(q->rq);
+	free(q);
 }
 
 /* ---- the report ---- */
@@ -222,15 +282,6 @@ static void print_counts(const struct counts *n)
 	putchar('\n');
 }
 
-static void add(struct counts *to, const struct counts *n)
-{
-	uint64_t *a = (uint64_t *)to;
-	const uint64_t *b = (const uint64_t *)n;
-
-	for (size_t i = 0; i < sizeof(*n) / sizeof(*a); i++)
-		a[i] += b[i];
-}
-
 void report_qp(const struct q *q)
 {
 	printf("qp %d dev %s port %d qpn %u kind %s peer_qpn %u", q->index, q->dev->name, q->port, q->qpn, q->kind,
@@ -238,34 +289,21 @@ void report_qp(const struct q *q)
 	print_counts(&q->n);
 }
 
-static bool reported_before(const struct q *upto)
-{
-	for (const struct q *q = first; q != upto; q = q->next)
-		if (!strcmp(q->dev->name, upto->dev->name) && q->port == upto->port)
-			return true;
-	return false;
-}
-
 void report(void)
 {
 	struct counts total = { 0 };
 
-	for (struct q *q = first; q; q = q->next) {
+	for (struct q *q = mine->first; q; q = q->next) {
 		report_qp(q);
-		add(&total, &q->n);
+		truth_add(q->dev, q->port, &q->n);
 	}
-	for (struct q *q = first; q; q = q->next) {
-		struct counts sum = { 0 };
-
-		if (reported_before(q))
-			continue;
-		for (struct q *r = q; r; r = r->next)
-			if (!strcmp(q->dev->name, r->dev->name) && q->port == r->port)
-				add(&sum, &r->n);
-		printf("device %s port %d", q->dev->name, q->port);
-		print_counts(&sum);
+	for (int i = 0; i < gone_len; i++) {
+		printf("device %s port %d", gone[i].device, gone[i].port);
+		print_counts(&gone[i].n);
+		add(&total, &gone[i].n);
 	}
 	printf("total");
 	print_counts(&total);
 	fflush(stdout);
+	gone_len = 0;
 }

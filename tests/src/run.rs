@@ -361,6 +361,19 @@ impl Live {
         }
     }
 
+    /// It may run for as long from now on, instead of [`LIMIT`].
+    pub fn may_take(&mut self, time: Duration) {
+        self.until = Instant::now() + time;
+    }
+
+    /// Whether it is at its end.
+    ///
+    /// # Panics
+    /// It cannot be waited for.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child").is_some()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: our own child, not waited for yet.
@@ -370,7 +383,7 @@ impl Live {
     /// Closes its stdin and waits for its end.
     ///
     /// # Panics
-    /// It goes on for longer than [`LIMIT`].
+    /// It goes on for longer than [`LIMIT`], or what [`Live::may_take`] said.
     pub fn finish(mut self) -> Outcome {
         drop(self.child.stdin.take());
         let status = loop {
@@ -380,7 +393,7 @@ impl Live {
             if Instant::now() > self.until {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
-                panic!("killed after {LIMIT:?}, having said {:?}", self.said);
+                panic!("killed when its time was over, having said {:?}", self.said);
             }
             sleep(Duration::from_millis(1));
         };
