@@ -9,6 +9,7 @@ use rdma_sys::{
     verbs_context,
 };
 use std::ffi::CStr;
+use telereduce::shm::layout::Hooked;
 use telereduce::table::PtrMap;
 use telereduce::telemetry::registry::Device;
 use telereduce::verbs::{DataPath, PostSend, PostSrqRecv};
@@ -74,7 +75,7 @@ pub fn find(ctx: *mut ibv_context) -> Option<&'static Context> {
 ///
 /// # Safety
 /// `ctx` is null or a context that libibverbs returned and nobody else knows yet.
-pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, seen: bool) {
+pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, hooked: Hooked) {
     // SAFETY: the caller's promise.
     let Some(c) = (unsafe { ctx.as_mut() }) else { return };
     if c.ops.post_send.is_some_and(|f| core::ptr::fn_addr_eq(f, data_path::post_send as PostSend)) {
@@ -107,7 +108,8 @@ pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, seen: boo
     };
     // SAFETY: an open context has a device, whose name is NUL-terminated.
     let name = unsafe { CStr::from_ptr((*c.device).name.as_ptr()) }.to_string_lossy().into_owned();
-    let device = state.telemetry.open_device(&name);
+    let device = state.telemetry.open_device(&name, hooked);
+    let seen = hooked != Hooked::Unseen;
     let unseen = unseen::path(&ops.data);
     let context =
         Context { ops, library, seen, unseen, device: AtomicPtr::new(core::ptr::from_ref(device).cast_mut()) };

@@ -14,6 +14,7 @@ use rdma_sys::{
     ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_srq, ibv_srq_attr,
     ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
+use telereduce::shm::layout::Hooked;
 use telereduce::telemetry::qp::{Qp, QpSpec};
 use telereduce::telemetry::registry::{Address, Device, QpChange, Telemetry};
 
@@ -47,12 +48,16 @@ fn counted(ctx: *mut ibv_context) -> Option<(&'static Telemetry, &'static Device
     Some((telemetry()?, context::find(ctx).filter(|c| c.seen)?.device()?))
 }
 
+fn hooked(way: Way) -> Hooked {
+    if way.caller == 0 { Hooked::LookedUp } else { Hooked::Linked }
+}
+
 pub unsafe fn ibv_open_device(way: Way, device: *mut ibv_device) -> *mut ibv_context {
     let (real, _inside) = real!(way.library, way.library.ibv_open_device(), (device), null_mut());
     // SAFETY: the caller's promise, passed on; `attach` gets what libibverbs returned.
     unsafe {
         let ctx = real(device);
-        guard::run(|| context::attach(ctx, way.library, true));
+        guard::run(|| context::attach(ctx, way.library, hooked(way)));
         ctx
     }
 }
@@ -63,7 +68,10 @@ pub unsafe fn verbs_open_device(way: Way, device: *mut ibv_device, private_data:
     unsafe {
         let ctx = real(device, private_data);
         // A provider calls this by itself. Otherwise an ibv_open_device did that was no hook; nor will the rest be.
-        guard::run(|| context::attach(ctx, way.library, linked::calls(way.caller, Function::verbs_open_device)));
+        guard::run(|| {
+            let seen = linked::calls(way.caller, Function::verbs_open_device);
+            context::attach(ctx, way.library, if seen { Hooked::Provider } else { Hooked::Unseen });
+        });
         ctx
     }
 }
@@ -73,7 +81,7 @@ pub unsafe fn ibv_import_device(way: Way, cmd_fd: c_int) -> *mut ibv_context {
     // SAFETY: as in `ibv_open_device`.
     unsafe {
         let ctx = real(cmd_fd);
-        guard::run(|| context::attach(ctx, way.library, true));
+        guard::run(|| context::attach(ctx, way.library, hooked(way)));
         ctx
     }
 }

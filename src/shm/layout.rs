@@ -11,6 +11,7 @@
 //!          Srq   region  receives posted to and taken from shared receive queues
 //!          Qp    region  identity and hot counters (one refresh of a viewer reads only these)
 //!          QpDetail      per opcode, per status, latency; same index as Qp
+//!          Context       one record per opened device context: how its calls are reached
 //!          Ring  region  completion events, the newest overwrite the oldest
 //!          ...           more regions of any kind
 //! ```
@@ -20,13 +21,16 @@
 //! the file with `pread` and never map it, so that a truncated file cannot kill them. [`Header::magic`] is stored last,
 //! and a reader refuses any [`ABI_VERSION`] but its own. All integers are little-endian, as the machine writes them.
 
+mod context;
+
+pub use context::{ContextRecord, Hooked};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
 /// Version of everything in this file. Any change of layout or meaning raises it.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// Number of entries in the region directory.
 pub const MAX_REGIONS: usize = 200;
 /// Bytes of the header, a whole number of pages.
@@ -66,11 +70,13 @@ pub enum Kind {
     QpDetail = 6,
     /// [`RingRecord`]
     Ring = 7,
+    /// [`ContextRecord`]
+    Context = 8,
 }
 
 impl Kind {
     /// Every kind with its record's size in bytes.
-    pub const ALL: [(Kind, usize); 7] = [
+    pub const ALL: [(Kind, usize); 8] = [
         (Kind::Port, size_of::<PortRecord>()),
         (Kind::Peer, size_of::<PeerRecord>()),
         (Kind::Cq, size_of::<CqRecord>()),
@@ -78,6 +84,7 @@ impl Kind {
         (Kind::Qp, size_of::<QpRecord>()),
         (Kind::QpDetail, size_of::<QpDetail>()),
         (Kind::Ring, size_of::<RingRecord>()),
+        (Kind::Context, size_of::<ContextRecord>()),
     ];
 
     /// The kind a region's number stands for, if this version knows it.

@@ -5,8 +5,8 @@
 //! only when asked for.
 
 use super::layout::{
-    ABI_VERSION, CqRecord, HEADER_BYTES, Header, Kind, MAGIC, MAX_REGIONS, PeerRecord, PortRecord, QpDetail, QpRecord,
-    RING_EVENTS, RingRecord, Shared, SrqRecord,
+    ABI_VERSION, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, MAGIC, MAX_REGIONS, PeerRecord, PortRecord,
+    QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
 };
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -101,6 +101,8 @@ pub struct Reader {
     file: File,
     header: Records<Header>,
     spans: Vec<Span>,
+    /// Device contexts by index.
+    pub contexts: Records<ContextRecord>,
     /// Ports by index.
     pub ports: Records<PortRecord>,
     /// Peers by index.
@@ -136,6 +138,7 @@ impl Reader {
             file,
             header: Records::default(),
             spans: Vec::new(),
+            contexts: Records::default(),
             ports: Records::default(),
             peers: Records::default(),
             cqs: Records::default(),
@@ -167,7 +170,7 @@ impl Reader {
     pub fn refresh(&mut self) -> Result<(), ReadError> {
         for _ in 0..8 {
             let before = self.read_header()?;
-            self.read_regions(&[Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Qp])?;
+            self.read_regions(&[Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Qp])?;
             let after = self.read_header()?;
             if before == after && before.is_multiple_of(2) {
                 return Ok(());
@@ -282,6 +285,7 @@ impl Reader {
             let spans: Vec<Span> = self.spans.iter().copied().filter(|s| s.kind == kind).collect();
             let f = &self.file;
             match kind {
+                Kind::Context => fill(f, &spans, &mut self.contexts),
                 Kind::Port => fill(f, &spans, &mut self.ports),
                 Kind::Peer => fill(f, &spans, &mut self.peers),
                 Kind::Cq => fill(f, &spans, &mut self.cqs),

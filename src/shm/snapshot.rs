@@ -1,13 +1,13 @@
 //! The documented JSON of segments, `"schema": "telereduce/1"`: written by `trtop dump` and, at the program's exit, to
 //! `TELEREDUCE_SNAPSHOT`.
 //!
-//! `segments[]` holds one object per process with `ports[]`, `peers[]`, `qps[]`, `srqs[]` and `cqs[]`. Every port, peer
+//! `segments[]` holds one object per process with `contexts[]`, `ports[]`, `peers[]`, `qps[]`, `srqs[]` and `cqs[]`. Every port, peer
 //! and QP carries `wr_posted, wr_completed, wr_failed, wr_dropped, wr_outstanding, bytes_posted, bytes_completed,
 //! bytes_failed, bytes_dropped, bytes_outstanding, wr_high_water, bytes_high_water, cqes` for sends, and the same under
 //! `recv`. Always: posted = completed + failed + dropped + outstanding. Times are ns, `*_ns` fields with a date are
 //! CLOCK_REALTIME. A number is never missing; what is not known is `null`. New fields may be added; the ones here stay.
 
-use super::layout::{LatencyCounters, Life, OPCODES, QpDetail, STATUSES};
+use super::layout::{Hooked, LatencyCounters, Life, OPCODES, QpDetail, STATUSES};
 use super::model::{CqView, Line, Model, PeerView, QpView, SrqView, gid_ip, index};
 use super::reader::{Event, ReadError, Reader};
 use crate::telemetry::histogram::Latency;
@@ -58,6 +58,8 @@ pub struct SegmentJson {
     pub latency_every: u32,
     /// What could not be counted.
     pub missed: Missed,
+    /// Device contexts, closed ones too while their record lasts.
+    pub contexts: Vec<ContextJson>,
     /// Ports.
     pub ports: Vec<PortJson>,
     /// Peers.
@@ -129,6 +131,20 @@ pub struct LatencyJson {
     pub max_ns: Option<u64>,
     /// `[lower bound, samples]` of each bucket in use.
     pub buckets: Vec<(u64, u64)>,
+}
+
+/// An opened device context.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ContextJson {
+    /// Device name.
+    pub device: Option<String>,
+    /// False once it was closed.
+    pub live: bool,
+    /// How calls about it are reached: `linked`, `looked_up` (by dlsym or dlvsym), `provider`, or `unseen`: past the hooks,
+    /// nothing on it is counted.
+    pub hooked: String,
+    /// When it was opened.
+    pub opened_ns: u64,
 }
 
 /// A port.
@@ -365,6 +381,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
             panics: h.panics.load(Relaxed),
             events_overwritten: overwritten,
         },
+        contexts: contexts(r, &m),
         ports: (m.ports.iter().zip(&ports))
             .map(|(p, s)| PortJson {
                 device: p.device.clone(),
@@ -380,6 +397,18 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
         cqs: m.cqs.clone(),
         events: if with_events { events.iter().map(|e| event_json(&m, e)).collect() } else { Vec::new() },
     })
+}
+
+fn contexts(r: &Reader, m: &Model) -> Vec<ContextJson> {
+    let known = r.contexts.iter().filter(|c| c.life.load(Relaxed) != Life::Free as u32);
+    known
+        .map(|c| ContextJson {
+            device: place(m, c.port.load(Relaxed)).0,
+            live: c.life.load(Relaxed) == Life::Live as u32,
+            hooked: Hooked::from_u32(c.hooked.load(Relaxed)).map_or("unknown", Hooked::word).into(),
+            opened_ns: c.opened_ns.load(Relaxed),
+        })
+        .collect()
 }
 
 /// One port, peer or QP of a [`Model`].

@@ -15,13 +15,14 @@ use super::srq::Srq;
 use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
 use crate::shm::layout::{
-    CqRecord, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, cq_flags,
+    ContextRecord, CqRecord, Hooked, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord,
+    SrqRecord, cq_flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put};
 use crate::sync::{OwnedLock, SpinLock};
 use crate::table::{PtrMap, QpnTable};
 use crate::verbs::{PollCq, PostSrqRecv};
-use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,8 @@ pub struct Device {
     /// Its QPs by number.
     pub qps: QpnTable<Qp>,
     name: Mutex<String>,
+    /// Index of its record, or `NONE`.
+    context: AtomicU32,
 }
 
 /// Where the hot path finds objects, by their addresses. One for the process, so that a fork or a panic can empty it.
@@ -109,6 +112,7 @@ pub struct Telemetry {
 }
 
 struct Control {
+    contexts: Pool<ContextRecord>,
     ports: Pool<PortRecord>,
     peers: Pool<PeerRecord>,
     cqs: Pool<CqRecord>,
@@ -146,6 +150,7 @@ impl Telemetry {
         };
         let pools = (|| {
             Ok(Control {
+                contexts: Pool::new(&segment, Kind::Context, 8)?,
                 ports: Pool::new(&segment, Kind::Port, 4)?,
                 peers: Pool::new(&segment, Kind::Peer, 16)?,
                 cqs: Pool::new(&segment, Kind::Cq, 64)?,
@@ -186,14 +191,20 @@ impl Telemetry {
     }
 
     /// A context of device `name` was opened. Its first port shows at once.
-    pub fn open_device(&self, name: &str) -> &'static Device {
+    pub fn open_device(&self, name: &str, hooked: Hooked) -> &'static Device {
         let mut c = self.control();
-        self.port(&mut c, name, 1);
-        if let Some(d) = c.idle_devices.pop() {
-            *d.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
-            return d;
+        let port = self.port(&mut c, name, 1);
+        let index = c.contexts.take_or_reuse(&self.segment, RETAINED);
+        if let Some(record) = index.and_then(|i| c.contexts.find(i)) {
+            put(&record.port, port);
+            put(&record.hooked, hooked as u32);
+            record.opened_ns.store(realtime_ns(), Relaxed);
+            record.life.store(Life::Live as u32, Release);
         }
-        Box::leak(Box::new(Device { qps: QpnTable::default(), name: Mutex::new(name.into()) }))
+        let device = c.idle_devices.pop().unwrap_or_else(|| Box::leak(Box::default()));
+        *device.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+        device.context.store(index.unwrap_or(NONE), Relaxed);
+        device
     }
 
     /// The context was closed; QPs that it still had are gone with it.
@@ -207,7 +218,13 @@ impl Telemetry {
         self.objects.srqs.for_each(|srq| srqs.extend(core::ptr::eq(srq.device, device).then_some(srq.address)));
         cqs.into_iter().filter_map(|a| self.hide_cq(a)).for_each(|cq| self.forget_cq(cq));
         srqs.into_iter().filter_map(|a| self.hide_srq(a)).for_each(|srq| self.forget_srq(srq));
-        self.control().idle_devices.push(device);
+        let mut c = self.control();
+        let index = device.context.swap(NONE, Relaxed);
+        if let Some(record) = c.contexts.find(index) {
+            record.life.store(Life::Retired as u32, Relaxed);
+            c.contexts.retire(index);
+        }
+        c.idle_devices.push(device);
     }
 
     fn port(&self, c: &mut Control, device: &str, port_num: u8) -> u32 {

@@ -2,6 +2,7 @@
 //! per promise. `make test` builds all of these before; a test that misses one says so.
 
 mod details;
+mod doctor;
 mod exact;
 mod exact_special;
 mod fork;

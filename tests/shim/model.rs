@@ -8,6 +8,7 @@ use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_status};
 use std::collections::VecDeque;
 use telereduce::clock::Clock;
 use telereduce::config::Config;
+use telereduce::shm::layout::Hooked;
 use telereduce::shm::model::Counters;
 use telereduce::shm::reader::Reader;
 use telereduce::shm::segment::Identity;
@@ -107,7 +108,7 @@ impl World {
         clock.start();
         let objects: &'static Objects = Box::leak(Box::new(Objects::new()));
         let t = Telemetry::new(&config, &who, clock, objects).expect("a segment");
-        let device = t.open_device("model0");
+        let device = t.open_device("model0", Hooked::Linked);
         for i in 0..CQS {
             t.create_cq(device, cq_address(i), no_poll, 64, false);
         }
@@ -380,7 +381,7 @@ impl World {
             }
         }
         self.t.close_device(self.device);
-        self.device = self.t.open_device("model0");
+        self.device = self.t.open_device("model0", Hooked::Linked);
         for i in 0..CQS {
             self.t.create_cq(self.device, cq_address(i), no_poll, 64, false);
         }

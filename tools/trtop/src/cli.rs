@@ -36,6 +36,8 @@ pub enum Command {
     Dump(DumpArgs),
     /// List segments: whose they are and whether their process lives
     Ls(LsArgs),
+    /// Say what is seen of each RDMA program, what is not, and what to do about it
+    Doctor(DoctorArgs),
     /// Remove segments of dead processes, and files that are no segments any more
     Clean(CleanArgs),
     /// Run a command with libtelereduce.so preloaded
@@ -99,6 +101,18 @@ pub struct LsArgs {
     /// This process only; may be given more than once
     #[arg(long, value_name = "P")]
     pub pid: Vec<u32>,
+}
+
+/// Options of `trtop doctor`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Exit code 0 if everything is seen, 1 if not or if there is nothing to examine.")]
+pub struct DoctorArgs {
+    /// This process only, whether it has a segment or not; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
+    /// Watch traffic for S seconds, to compare with the ports' own counters
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub seconds: f64,
 }
 
 /// Options of `trtop clean`.

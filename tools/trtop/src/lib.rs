@@ -16,6 +16,7 @@ pub mod clean;
 pub mod cli;
 pub mod columns;
 pub mod csv;
+pub mod doctor;
 pub mod error;
 pub mod export;
 pub mod frame;

@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         None => trtop::live::run(&cli.live),
         Some(Command::Dump(o)) => trtop::export::run(&o),
         Some(Command::Ls(o)) => trtop::ls::run(&o),
+        Some(Command::Doctor(o)) => trtop::doctor::run(&o),
         Some(Command::Clean(o)) => trtop::clean::run(&o),
         Some(Command::Run(o)) => trtop::run::run(&o),
         Some(Command::Help { topic }) => trtop::help::run(&topic),
