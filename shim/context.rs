@@ -234,6 +234,8 @@ pub unsafe fn after_fork() {
     unsafe {
         CONTEXTS.reset_after_fork();
         state::OBJECTS.reset_after_fork();
+        crate::extended_send::after_fork();
+        crate::extended_poll::after_fork();
     }
     CONTEXTS.for_each(|c| c.device.store(core::ptr::null_mut(), Release));
 }

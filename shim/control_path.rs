@@ -6,7 +6,7 @@
 use crate::context::{self, Context};
 use crate::library::Way;
 use crate::nested::Inside;
-use crate::{Function, guard, linked, state};
+use crate::{Function, extended_poll, extended_send, guard, linked, state};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{
@@ -15,6 +15,7 @@ use rdma_sys::{
     ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use telereduce::shm::layout::Hooked;
+use telereduce::telemetry::cq::{Cq, CqSpec};
 use telereduce::telemetry::qp::{Qp, QpSpec};
 use telereduce::telemetry::registry::{Address, Device, QpChange, Telemetry};
 
@@ -129,10 +130,31 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
     let (real, _inside) = real!(c.library, c.ops.create_cq_ex, (ctx, attr), null_mut());
     // SAFETY: the caller's promise, passed on; an ibv_cq_ex starts as an ibv_cq does.
     unsafe {
-        let cq = real(ctx, attr);
+        let mut cq = null_mut();
+        if let Some(mut more) = guard::run(|| with_what_we_read(counted(ctx)?, &*attr)).flatten() {
+            let errno = *libc::__errno_location();
+            cq = real(ctx, &raw mut more);
+            if cq.is_null() {
+                *libc::__errno_location() = errno;
+            }
+        }
+        if cq.is_null() {
+            cq = real(ctx, attr);
+        }
         guard::run(|| cq_created(ctx, cq.cast(), true));
         cq
     }
+}
+
+/// The attributes of a CQ whose completions also tell what we need to know: their QP, and the bytes that arrived. `None` if
+/// they do anyway, or if there are attributes that we do not know.
+fn with_what_we_read(_: (&Telemetry, &Device), attr: &ibv_cq_init_attr_ex) -> Option<ibv_cq_init_attr_ex> {
+    /// `IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD`.
+    const KNOWN: u32 = 1 | 2;
+    /// `IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_QP_NUM`.
+    const READ: u64 = 1 | 4;
+    (attr.comp_mask & !KNOWN == 0 && attr.wc_flags & READ != READ)
+        .then_some(ibv_cq_init_attr_ex { wc_flags: attr.wc_flags | READ, ..*attr })
 }
 
 unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool) {
@@ -143,7 +165,23 @@ unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool) {
         state::OBJECTS.cqs.remove(cq as usize);
         return;
     };
-    t.create_cq(device, cq as usize, known.ops.data.poll_cq, c.cqe.max(0) as u32, extended);
+    let mut spec = CqSpec {
+        real: known.ops.data.poll_cq,
+        cqe: c.cqe.max(0) as u32,
+        extended: false,
+        tells_qp: true,
+        opaque: false,
+    };
+    if extended {
+        let x = cq.cast::<ibv_cq_ex>();
+        // SAFETY: created as an extended one.
+        unsafe {
+            spec.extended = extended_poll::attach(x);
+            spec.opaque = !spec.extended;
+            spec.tells_qp = (*x).read_qp_num.is_some();
+        }
+    }
+    t.create_cq(device, cq as usize, spec);
 }
 
 pub unsafe fn ibv_destroy_cq(way: Way, cq: *mut ibv_cq) -> c_int {
@@ -154,7 +192,13 @@ pub unsafe fn ibv_destroy_cq(way: Way, cq: *mut ibv_cq) -> c_int {
             let t = telemetry()?;
             Some((t, t.hide_cq(cq as usize)?))
         });
+        let pointers = guard::run(|| extended_poll::detach(cq)).flatten();
         let rc = real(cq);
+        if rc != 0
+            && let Some(p) = pointers
+        {
+            guard::run(|| extended_poll::reattach(cq, p));
+        }
         if let Some((t, state)) = hidden.flatten() {
             guard::run(|| if rc == 0 { t.forget_cq(state) } else { t.show_cq(cq as usize, state) });
         }
@@ -217,7 +261,7 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
     // SAFETY: the caller's promise, passed on; the provider has written the granted capabilities.
     unsafe {
         let qp = real(pd, attr);
-        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, false));
+        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, None));
         qp
     }
 }
@@ -229,15 +273,15 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
     // SAFETY: as in `ibv_create_qp`.
     unsafe {
         let qp = real(ctx, attr);
-        let send_ops = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
-        guard::run(|| {
-            qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, (*attr).comp_mask & send_ops != 0);
-        });
+        let with_send_ops = (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 != 0;
+        let send_ops = with_send_ops.then(|| (*attr).send_ops_flags);
+        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, send_ops));
         qp
     }
 }
 
-unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_sends: bool) {
+/// `send_ops`: the operations of `ibv_wr_*` that were asked for, if any were.
+unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, send_ops: Option<u64>) {
     // SAFETY: null or a QP that was just created.
     let Some(q) = (unsafe { qp.as_ref() }) else { return };
     let objects = &state::OBJECTS;
@@ -246,6 +290,9 @@ unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_
         objects.qps.remove(qp as usize);
         return;
     };
+    let extended =
+        // SAFETY: just created with them; the context's library made it.
+        send_ops.is_some_and(|granted| unsafe { extended_send::attach(qp, known.library, granted, cap.max_send_wr) });
     let spec = QpSpec {
         real: known.ops.data,
         qp_num: q.qp_num,
@@ -255,12 +302,19 @@ unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, extended_
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
-        extended_sends,
+        extended,
+        opaque: send_ops.is_some() && !extended,
         send_cq: objects.cqs.find(q.send_cq),
         recv_cq: objects.cqs.find(q.recv_cq),
         srq: objects.srqs.find(q.srq),
     };
     t.create_qp(device, qp as usize, spec);
+    look_for_only_qp(&spec);
+}
+
+/// CQs whose completions do not tell of which QP they are need to know whether there is but one.
+fn look_for_only_qp(spec: &QpSpec) {
+    spec.send_cq.into_iter().chain(spec.recv_cq).for_each(Cq::look_for_only_qp);
 }
 
 /// A QP that is counted.
@@ -278,6 +332,7 @@ pub unsafe fn ibv_modify_qp(way: Way, qp: *mut ibv_qp, attr: *mut ibv_qp_attr, a
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let rc = real(qp, attr, attr_mask);
+        guard::run(|| extended_send::attach_again(qp));
         if rc == 0 {
             guard::run(|| {
                 if let Some((t, device, q)) = known_qp(qp) {
@@ -312,11 +367,23 @@ pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {
         let hidden = guard::run(|| {
             let (t, device, q) = known_qp(qp)?;
             t.hide_qp(device, q);
+            look_for_only_qp(&q.spec);
             Some((t, device, q))
         });
+        let pointers = guard::run(|| extended_send::detach(qp)).flatten();
         let rc = real(qp);
+        if let Some(p) = pointers {
+            guard::run(|| if rc == 0 { extended_send::forget(p) } else { extended_send::reattach(qp, p) });
+        }
         if let Some((t, device, q)) = hidden.flatten() {
-            guard::run(|| if rc == 0 { t.retire_qp(q) } else { t.show_qp(device, q) });
+            guard::run(|| {
+                if rc == 0 {
+                    t.retire_qp(q);
+                } else {
+                    t.show_qp(device, q);
+                    look_for_only_qp(&q.spec);
+                }
+            });
         }
         rc
     }

@@ -4,12 +4,12 @@
 //! is not known goes straight to the real call. If our part panics, the real call is made all the same, and only once.
 
 use crate::state::OBJECTS;
-use crate::{context, guard};
+use crate::{context, extended_poll, extended_send, guard};
 use core::ffi::c_int;
 use core::ops::DerefMut;
 use rdma_sys::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 use telereduce::aside::aside;
-use telereduce::sync::OwnerGuard;
+use telereduce::sync::{Entry, Gate, OwnerGuard};
 use telereduce::telemetry::cq::{Cq, LastQp};
 use telereduce::telemetry::inflight::Tail;
 use telereduce::telemetry::qp::Qp;
@@ -26,6 +26,8 @@ macro_rules! guarded {
         }
     }};
 }
+
+pub(crate) use guarded;
 
 /// The provider's operations, for an object that is not counted.
 #[cold]
@@ -71,10 +73,61 @@ unsafe extern "C" fn send_by_turns(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *
     // SAFETY: the caller's promise.
     unsafe {
         match OBJECTS.qps.get(qp as usize) {
+            Some(q) if q.spec.extended => send_through_gate(q, qp, wr, bad),
             Some(q) => send_on(q.sends.tail.lock(), q, qp, wr, bad),
             None => uncounted((*qp).context).map_or(libc::ENODEV, |real| (real.post_send)(qp, wr, bad)),
         }
     }
+}
+
+/// As `post_send`, on a queue whose provider may be busy with a batch of `ibv_wr_*`.
+unsafe fn send_through_gate(
+    q: &'static Qp,
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let on_time = || unsafe { send_on(q.sends.tail.lock(), q, qp, wr, bad) };
+    // SAFETY: as above.
+    let real = || unsafe { (q.spec.real.post_send)(qp, wr, bad) };
+    let late = |answer: c_int| {
+        let mut tail = q.sends.tail.lock();
+        // SAFETY: as above; the chain is valid until we return.
+        unsafe {
+            let noted = q.note_sends(&mut tail, wr);
+            if answer == 0 {
+                q.sends_accepted(noted);
+            } else {
+                q.sends_refused(noted, wr, *bad);
+            }
+        }
+    };
+    match extended_send::find(qp) {
+        Some(h) => through(&h.gate, on_time, real, late),
+        None => on_time(),
+    }
+}
+
+/// Does what makes a real call and counts it inside the gate. If that is not to be had, makes the real call alone, and
+/// counts it when it is through.
+fn through(
+    gate: &Gate,
+    on_time: impl FnOnce() -> c_int,
+    real: impl FnOnce() -> c_int,
+    late: impl FnOnce(c_int),
+) -> c_int {
+    let entry = gate.enter();
+    if entry == Entry::Late {
+        let answer = real();
+        guard::hot(|| late(answer));
+        return answer;
+    }
+    let answer = on_time();
+    if entry == Entry::Entered {
+        gate.leave();
+    }
+    answer
 }
 
 #[inline(always)]
@@ -199,9 +252,23 @@ unsafe extern "C" fn poll_by_turns(cq: *mut ibv_cq, num_entries: c_int, wc: *mut
         let Some(c) = OBJECTS.cqs.get(cq as usize) else {
             return uncounted((*cq).context).map_or(-libc::ENODEV, |real| (real.poll_cq)(cq, num_entries, wc));
         };
-        let last = c.lock.lock();
-        let n = (c.real)(cq, num_entries, wc);
-        count_poll(last, c, n, wc)
+        let locked = || {
+            let last = c.lock.lock();
+            let n = (c.real)(cq, num_entries, wc);
+            count_poll(last, c, n, wc)
+        };
+        // As in `send_through_gate`.
+        match extended_poll::find(cq).filter(|_| c.spec.extended) {
+            Some(h) => through(
+                &h.gate,
+                locked,
+                || (c.real)(cq, num_entries, wc),
+                |n| {
+                    count_poll(c.lock.lock(), c, n, wc);
+                },
+            ),
+            None => locked(),
+        }
     }
 }
 

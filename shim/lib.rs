@@ -3,7 +3,8 @@
 //! This is the one list of what it exports. Each hook does its own work guarded ([`guard`]) and always ends in the real
 //! call. Control calls come by symbol interposition, or by hooks that programs get which look libibverbs's functions up
 //! ([`lookup`]); both end in [`control_path`]. Posts and polls are inline functions that jump through the context's table,
-//! so the table is patched when the context is opened ([`context`], [`data_path`]). Which libibverbs is behind a hook,
+//! so the table is patched when the context is opened ([`context`], [`data_path`]); those of the extended interface jump
+//! through the QP and the CQ ([`extended_send`], [`extended_poll`]). Which libibverbs is behind a hook,
 //! [`library`] and [`linked`] know. Nothing at all happens before a program opens an RDMA device.
 
 mod context;
@@ -11,6 +12,8 @@ mod control_path;
 mod data_path;
 mod elf;
 mod exit;
+mod extended_poll;
+mod extended_send;
 mod guard;
 mod hooks;
 mod library;
@@ -20,6 +23,7 @@ mod lookup;
 mod nested;
 mod next;
 mod objects;
+mod send_ops;
 mod state;
 mod unseen;
 

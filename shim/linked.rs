@@ -8,7 +8,7 @@ use crate::hooks::Subject;
 use crate::library::{Library, POOL, Way, place_of};
 use crate::objects::Object;
 use crate::{Function, context, nested, next, objects};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rdma_sys::ibv_device;
 
@@ -91,6 +91,21 @@ fn has(library: &Library, function: Function) -> bool {
         }
         _ => false,
     }
+}
+
+/// Address of a function of this library that is not hooked.
+pub fn unhooked(library: &Library, name: &CStr) -> Option<usize> {
+    if library.start() != 0 {
+        return objects::find(|o| (o.start() == library.start()).then(|| o.dynamic()?.function(name))).flatten();
+    }
+    // SAFETY: a valid name; as in `behind_us`.
+    let found = unsafe { next::dlsym()?(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        // The program must not see that this failed.
+        // SAFETY: no preconditions.
+        unsafe { libc::dlerror() };
+    }
+    (!found.is_null()).then_some(found as usize)
 }
 
 /// Start of a libibverbs, and address of a function that it has.

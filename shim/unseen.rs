@@ -74,7 +74,8 @@ unsafe fn posted<T>(rc: c_int, mut wr: *mut T, bad: *mut *mut T, next: impl Fn(*
     add(|h| &h.wrs_unseen, wrs);
 }
 
-fn add(counter: impl FnOnce(&Header) -> &AtomicU64, n: u64) {
+/// Adds to a counter of what is missing.
+pub fn add(counter: impl FnOnce(&Header) -> &AtomicU64, n: u64) {
     guard::run(|| {
         if let Some(s) = state::get() {
             counter(s.telemetry.hot().header).fetch_add(n, Relaxed);

@@ -107,7 +107,7 @@ pub fn qp_type_name(n: u32) -> String {
 }
 
 /// What is counted of a send work request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFacts {
     /// Application's id.
     pub wr_id: u64,
@@ -125,7 +125,7 @@ pub struct SendFacts {
 /// # Safety
 /// If `num_sge` is in range and `list` is not null, `list` points to `num_sge` elements.
 #[inline(always)]
-unsafe fn sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u64 {
+pub unsafe fn sge_bytes(list: *const ibv_sge, num_sge: i32, max_sge: u32) -> u64 {
     if num_sge == 1 && !list.is_null() {
         // SAFETY: the caller's promise.
         return u64::from(unsafe { (*list).length });
@@ -163,7 +163,13 @@ pub unsafe fn single_send_facts(wr: &ibv_send_wr) -> Option<SendFacts> {
 
 #[inline(always)]
 fn signaled(wr: &ibv_send_wr) -> u64 {
-    u64::from(wr.send_flags & SEND_SIGNALED) << 62
+    asks_for_completion(wr.send_flags)
+}
+
+/// [`SendFacts::signaled`] of a WR with these flags.
+#[inline(always)]
+pub fn asks_for_completion(send_flags: u32) -> u64 {
+    u64::from(send_flags & SEND_SIGNALED) << 62
 }
 
 /// Reads what is counted of one send WR.
@@ -175,6 +181,11 @@ pub unsafe fn send_facts(wr: &ibv_send_wr, max_sge: u32) -> SendFacts {
     let bytes = match wr.opcode {
         // These use no scatter/gather list, and applications leave the fields unset.
         ibv_wr_opcode::IBV_WR_LOCAL_INV | ibv_wr_opcode::IBV_WR_BIND_MW => 0,
+        // A TSO's header is not in the list.
+        // SAFETY: the caller's promise; the opcode says which member of the union was set.
+        ibv_wr_opcode::IBV_WR_TSO => unsafe {
+            u64::from(wr.bind_mw_tso_union.tso.hdr_sz) + sge_bytes(wr.sg_list, wr.num_sge, max_sge)
+        },
         // SAFETY: the caller's promise.
         _ => unsafe { sge_bytes(wr.sg_list, wr.num_sge, max_sge) },
     };

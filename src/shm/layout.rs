@@ -151,8 +151,10 @@ pub struct Header {
     pub min_event_bytes: AtomicU64,
     /// WRs posted to QPs and SRQs that are not counted: made by calls that were not seen, or without a record.
     pub wrs_unseen: AtomicU64,
+    /// QPs and CQs ever created of whose traffic some may not be seen; each is marked, see [`flags::OPAQUE`].
+    pub objects_opaque: AtomicU64,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 6],
+    pub reserved: [AtomicU64; 5],
     /// Host name, UTF-8, NUL-padded.
     pub host: Text<64>,
     /// Command line, arguments joined by spaces, UTF-8, NUL-padded.
@@ -265,8 +267,9 @@ pub struct QpRecord {
 pub mod flags {
     /// `sq_sig_all` was set: every send makes a completion.
     pub const SIG_ALL: u32 = 1;
-    /// The QP has `ibv_wr_*` send operations, which are not counted.
-    pub const EXTENDED_SENDS: u32 = 2;
+    /// Some of what the QP does may not be seen: it was created or opened up by a vendor's call, or has operations that
+    /// could not be hooked. What was seen is counted.
+    pub const OPAQUE: u32 = 2;
 }
 
 /// WRs and bytes posted with one opcode.
@@ -393,8 +396,8 @@ pub struct CqRecord {
 
 /// Bits of [`CqRecord::flags`].
 pub mod cq_flags {
-    /// Created by ibv_create_cq_ex; completions read by `ibv_start_poll` are not counted.
-    pub const EXTENDED: u32 = 1;
+    /// Some completions may not be seen, as [`super::flags::OPAQUE`] says of a QP.
+    pub const OPAQUE: u32 = 1;
 }
 
 /// A shared receive queue.

@@ -206,8 +206,8 @@ pub struct CqView {
     pub polls_empty: u64,
     /// Completions returned.
     pub cqes: u64,
-    /// Created by ibv_create_cq_ex: completions read by `ibv_start_poll` are not counted.
-    pub extended: bool,
+    /// Some completions may not be seen.
+    pub opaque: bool,
 }
 
 /// A shared receive queue.
@@ -311,7 +311,7 @@ impl Model {
                 cqe: c.cqe.load(Relaxed),
                 polls_empty: c.polls_empty.load(Relaxed),
                 cqes: c.cqes.load(Relaxed),
-                extended: c.flags.load(Relaxed) & super::layout::cq_flags::EXTENDED != 0,
+                opaque: c.flags.load(Relaxed) & super::layout::cq_flags::OPAQUE != 0,
             });
         }
         for (i, s) in r.srqs.iter().enumerate() {

@@ -82,6 +82,8 @@ pub struct Missed {
     pub objects_untracked: u64,
     /// WRs posted to QPs and SRQs that are not counted: made by calls that were not seen, or without a record.
     pub wrs_unseen: u64,
+    /// QPs and CQs ever created that are marked `opaque`.
+    pub objects_opaque: u64,
     /// Completions of WRs that were never seen posted.
     pub completions_unmatched: u64,
     /// Panics inside the library; after the first, counting stopped.
@@ -212,8 +214,8 @@ pub struct QpJson {
     pub max_send_wr: u32,
     /// Granted receive queue depth.
     pub max_recv_wr: u32,
-    /// True if it also has `ibv_wr_*` sends, which are not counted.
-    pub extended_sends: bool,
+    /// True if some of what it does may not be seen; what was seen is counted.
+    pub opaque: bool,
     /// Creation.
     pub created_ns: u64,
     /// Counters.
@@ -377,6 +379,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
         missed: Missed {
             objects_untracked: h.objects_untracked.load(Relaxed),
             wrs_unseen: h.wrs_unseen.load(Relaxed),
+            objects_opaque: h.objects_opaque.load(Relaxed),
             completions_unmatched: h.completions_unmatched.load(Relaxed),
             panics: h.panics.load(Relaxed),
             events_overwritten: overwritten,
@@ -488,7 +491,7 @@ fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson 
         srq: index(q.srq).map(|i| i as u32),
         max_send_wr: q.max_send_wr,
         max_recv_wr: q.max_recv_wr,
-        extended_sends: q.flags & super::layout::flags::EXTENDED_SENDS != 0,
+        opaque: q.flags & super::layout::flags::OPAQUE != 0,
         created_ns: q.created_ns,
         line: q.line,
         details: s.json(),

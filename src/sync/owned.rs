@@ -49,7 +49,7 @@ fn barrier_everywhere() {
 
 /// A number that no two living threads share, never 0 or 1.
 #[cfg(loom)]
-fn this_thread() -> usize {
+pub(super) fn this_thread() -> usize {
     static NEXT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(SHARED + 1);
     loom::thread_local! { static ME: usize = NEXT.fetch_add(1, Relaxed) }
     ME.with(|me| *me)
@@ -58,7 +58,7 @@ fn this_thread() -> usize {
 /// A number that no two living threads share, never 0 or 1.
 #[cfg(not(loom))]
 #[inline(always)]
-fn this_thread() -> usize {
+pub(super) fn this_thread() -> usize {
     #[cfg(target_arch = "x86_64")]
     {
         let thread: usize;
@@ -138,6 +138,26 @@ impl<T> OwnedLock<T> {
                 OwnedGuard(self)
             }
             None => self.lock_slowly(this_thread()),
+        }
+    }
+
+    /// Ends the ownership, if there is one: from now on [`OwnedLock::try_own`] answers `None`. The caller does not hold the
+    /// lock.
+    #[inline(always)]
+    pub fn share(&self) {
+        if self.owner.load(Relaxed) != SHARED {
+            self.share_slowly();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    extern "C" fn share_slowly(&self) {
+        if self.owner.compare_exchange(NOBODY, SHARED, Acquire, Relaxed).is_err() {
+            let _one = self.shared.lock();
+            if self.owner.load(Relaxed) != SHARED {
+                self.take_away();
+            }
         }
     }
 
@@ -286,6 +306,21 @@ mod tests {
         assert_eq!(lock.owner.load(Relaxed), SHARED);
         assert!(lock.try_own().is_none());
         assert_eq!(*lock.lock(), 3);
+    }
+
+    #[test]
+    fn a_lock_that_was_shared_has_no_owner() {
+        allow_owners();
+        for used in [false, true] {
+            let lock = OwnedLock::new(0);
+            if used {
+                *lock.lock() += 1;
+            }
+            lock.share();
+            assert!(lock.try_own().is_none());
+            *lock.lock() += 1;
+            assert!(lock.try_own().is_none());
+        }
     }
 
     #[test]

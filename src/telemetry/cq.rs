@@ -10,12 +10,12 @@ use super::histogram;
 use super::inflight::{Retired, Totals};
 use super::qp::{Qp, Queue};
 use crate::aside::aside;
-use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, PostCounters, STATUSES};
+use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, NONE, PostCounters, STATUSES};
 use crate::shm::segment::{bump, raise};
 use crate::sync::OwnedLock;
 use crate::table::QpnTable;
 use crate::verbs::PollCq;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use rdma_sys::{ibv_wc, ibv_wc_status};
 
 /// `IBV_WC_RECV`: set in the opcode of every receive completion.
@@ -23,6 +23,21 @@ const RECV: u32 = 1 << 7;
 
 /// A CQ notes the time once in so many completions, though nothing is timed: it shows that it lives.
 const BEAT: u64 = 1024;
+
+/// What a CQ is created with.
+#[derive(Clone, Copy)]
+pub struct CqSpec {
+    /// The provider's poll.
+    pub real: PollCq,
+    /// Entries as granted.
+    pub cqe: u32,
+    /// It has `ibv_start_poll` and so on, whose hooks are in place.
+    pub extended: bool,
+    /// Its completions say of which QP they are.
+    pub tells_qp: bool,
+    /// Some of what it does is not seen.
+    pub opaque: bool,
+}
 
 /// State of a completion queue.
 pub struct Cq {
@@ -34,6 +49,10 @@ pub struct Cq {
     pub record: &'static CqRecord,
     /// The provider's poll.
     pub real: PollCq,
+    /// What it was created with.
+    pub spec: CqSpec,
+    /// Number of the only QP that it serves, [`NONE`] if there are none or several; only kept where completions do not tell.
+    pub(super) only_qp: AtomicU32,
     /// QPs of its context.
     pub(super) qps: &'static QpnTable<Qp>,
     pub(super) hot: &'static Hot,
@@ -60,6 +79,20 @@ impl LastQp {
 }
 
 impl Cq {
+    /// Number of the only QP that it serves, or [`NONE`].
+    pub fn only_qp(&self) -> u32 {
+        self.only_qp.load(Relaxed)
+    }
+
+    /// The QPs of its context have changed.
+    pub fn look_for_only_qp(&self) {
+        if !self.spec.tells_qp {
+            let mut served = self.qps.entries().into_iter().filter(|(_, qp)| qp.is_served_by(self));
+            let only = served.next().filter(|_| served.next().is_none());
+            self.only_qp.store(only.map_or(NONE, |(number, _)| number), Relaxed);
+        }
+    }
+
     /// The provider returned nothing.
     #[inline(always)]
     pub fn empty(&self) {

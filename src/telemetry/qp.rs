@@ -1,13 +1,14 @@
 //! A queue pair: posts enter its rings here. Completions are in [`super::cq`].
 
 use super::Hot;
+use super::batch::Batch;
 use super::cq::Cq;
 use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
 use super::srq::Srq;
 use crate::shm::layout::{OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
 use crate::sync::OwnedLock;
-use crate::verbs::{DataPath, recv_bytes, send_facts, single_send_facts};
+use crate::verbs::{DataPath, SendFacts, recv_bytes, send_facts, single_send_facts};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 use rdma_sys::{ibv_recv_wr, ibv_send_wr};
 
@@ -30,8 +31,10 @@ pub struct QpSpec {
     pub max_send_sge: u32,
     /// As above.
     pub max_recv_sge: u32,
-    /// The QP has `ibv_wr_*` operations, which are not counted.
-    pub extended_sends: bool,
+    /// The QP has `ibv_wr_*` operations, whose hooks are in place.
+    pub extended: bool,
+    /// Some of what it does is not seen.
+    pub opaque: bool,
     /// CQ of sends.
     pub send_cq: Option<&'static Cq>,
     /// CQ of receives.
@@ -141,19 +144,52 @@ impl Qp {
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: the caller's promise.
             let f = unsafe { send_facts(w, self.spec.max_send_sge) };
-            let mut stamp = f.signaled | self.sig_all;
-            if stamp != 0 && tail.is_due(&c, self.hot.latency_every) {
-                // Read at most once per chain.
-                now = if now == 0 { self.hot.clock.stamp() } else { now };
-                stamp |= now;
-            }
             self.count_opcode(f.opcode, f.bytes);
-            // SAFETY: our ring's tail, locked.
-            c = unsafe { self.sends.ring.push(tail, c, f.wr_id, f.bytes, stamp) };
+            // SAFETY: our ring's tail, locked; the cursor is of this note.
+            c = unsafe { self.note(tail, c, &f, &mut now) };
             wr = w.next;
         }
         self.sends.ring.noted(tail);
         c
+    }
+
+    /// Notes one WR. `now`: clock ticks of its chain, 0 = not read yet.
+    ///
+    /// # Safety
+    /// As [`Inflight::push`].
+    #[inline(always)]
+    unsafe fn note(&self, tail: &mut Tail, c: Cursor, f: &SendFacts, now: &mut u64) -> Cursor {
+        let mut stamp = f.signaled | self.sig_all;
+        if stamp != 0 && tail.is_due(&c, self.hot.latency_every) {
+            // Read at most once per chain.
+            *now = if *now == 0 { self.hot.clock.stamp() } else { *now };
+            stamp |= *now;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.sends.ring.push(tail, c, f.wr_id, f.bytes, stamp) }
+    }
+
+    /// As [`Qp::note_sends`], of what was built with `ibv_wr_*`. If the provider refuses it, nothing is to be done.
+    ///
+    /// # Safety
+    /// `tail` is this send queue's, locked.
+    pub unsafe fn note_batch(&self, tail: &mut Tail, batch: &Batch) -> Cursor {
+        let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
+        for f in batch.wrs() {
+            // SAFETY: the caller's promise; the cursor is of this note.
+            c = unsafe { self.note(tail, c, f, &mut now) };
+        }
+        self.sends.ring.noted(tail);
+        c
+    }
+
+    /// The provider took the batch that was noted up to the cursor.
+    pub fn batch_accepted(&self, c: Cursor, batch: &Batch) {
+        batch.wrs().iter().for_each(|f| self.count_opcode(f.opcode, f.bytes));
+        if batch.left_out() != 0 {
+            self.hot.header.completions_unmatched.fetch_add(batch.left_out(), Relaxed);
+        }
+        self.sends_accepted(c);
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 mod qps;
 
 use super::Hot;
-use super::cq::Cq;
+use super::cq::{Cq, CqSpec};
 use super::event::{OWN_RINGS, Sink};
 use super::fold;
 use super::pool::Pool;
@@ -21,7 +21,7 @@ use crate::shm::layout::{
 use crate::shm::segment::{Identity, Segment, bump, put};
 use crate::sync::{OwnedLock, SpinLock};
 use crate::table::{PtrMap, QpnTable};
-use crate::verbs::{PollCq, PostSrqRecv};
+use crate::verbs::PostSrqRecv;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -263,8 +263,8 @@ impl Telemetry {
         i
     }
 
-    /// A CQ was created at `address` with room for `cqe` completions.
-    pub fn create_cq(&self, device: &'static Device, address: usize, real: PollCq, cqe: u32, extended: bool) {
+    /// A CQ was created at `address`.
+    pub fn create_cq(&self, device: &'static Device, address: usize, spec: CqSpec) {
         // What had this address was destroyed behind our back.
         if let Some(old) = self.hide_cq(address) {
             self.forget_cq(old);
@@ -277,14 +277,17 @@ impl Telemetry {
         for counter in [&record.polls_empty, &record.cqes, &record.last_ns] {
             counter.store(0, Relaxed);
         }
-        put(&record.cqe, cqe);
-        put(&record.flags, if extended { cq_flags::EXTENDED } else { 0 });
+        put(&record.cqe, spec.cqe);
+        put(&record.flags, if spec.opaque { cq_flags::OPAQUE } else { 0 });
+        bump(&self.hot.header.objects_opaque, u64::from(spec.opaque));
         put(&record.port, self.first_port(&c, device));
         record.life.store(Life::Live as u32, Release);
         let sink = self.sink(&mut c);
         let lock = OwnedLock::default();
         let event_over = if self.hot.events { self.hot.min_event_bytes } else { u64::MAX };
-        let cq = Cq { index, address, record, real, qps: &device.qps, hot: self.hot, sink, event_over, lock };
+        let (real, only_qp) = (spec.real, AtomicU32::new(NONE));
+        let (qps, hot) = (&device.qps, self.hot);
+        let cq = Cq { index, address, record, real, spec, only_qp, qps, hot, sink, event_over, lock };
         drop(c);
         self.objects.cqs.insert(address, Box::leak(Box::new(cq)));
     }

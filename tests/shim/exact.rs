@@ -50,6 +50,9 @@ exact! {
     large_messages: "basic --size 1048576";
     null_device: "basic --null";
     calls_bound_inside_the_library: "basic", ("LD_LIBRARY_PATH", symbolic());
+    extended_sends_and_completions: "extended";
+    extended_cqs_polled_by_the_plain_call: "extended --plain";
+    extended_verbs_of_a_library_bound_to_itself: "extended", ("LD_LIBRARY_PATH", symbolic());
     partly_accepted_chains: "partial";
     reset_with_work_outstanding: "reset";
     reused_qp_numbers: "qpn_reuse";

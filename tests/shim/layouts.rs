@@ -45,6 +45,13 @@ fn structs_are_as_the_c_headers_say() {
         ibv_device { name, dev_name }
         ibv_qp { context, pd, send_cq, recv_cq, srq, qp_num, state, qp_type }
         ibv_cq { context, cqe }
+        ibv_qp_ex { qp_base, comp_mask, wr_id, wr_flags, wr_atomic_cmp_swp, wr_atomic_fetch_add, wr_bind_mw, wr_local_inv,
+            wr_rdma_read, wr_rdma_write, wr_rdma_write_imm, wr_send, wr_send_imm, wr_send_inv, wr_send_tso,
+            wr_set_inline_data, wr_set_inline_data_list, wr_set_sge, wr_set_sge_list, wr_start, wr_complete, wr_abort,
+            wr_atomic_write }
+        ibv_cq_ex { context, cqe, status, wr_id, start_poll, next_poll, end_poll, read_opcode, read_vendor_err,
+            read_byte_len, read_qp_num }
+        ibv_data_buf { addr, length }
         ibv_srq { context }
         ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, wr }
         ibv_recv_wr { wr_id, next, sg_list, num_sge }

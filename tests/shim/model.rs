@@ -13,6 +13,7 @@ use telereduce::shm::model::Counters;
 use telereduce::shm::reader::Reader;
 use telereduce::shm::segment::Identity;
 use telereduce::shm::snapshot;
+use telereduce::telemetry::cq::CqSpec;
 use telereduce::telemetry::qp::{Qp, QpSpec};
 use telereduce::telemetry::registry::{Address, Device, Objects, QpChange, RETAINED, Telemetry};
 use telereduce::verbs::DataPath;
@@ -40,6 +41,8 @@ unsafe extern "C" fn no_post(
 unsafe extern "C" fn no_poll(_: *mut rdma_sys::ibv_cq, _: i32, _: *mut ibv_wc) -> i32 {
     unreachable!()
 }
+
+const CQ_SPEC: CqSpec = CqSpec { real: no_poll, cqe: 64, extended: false, tells_qp: true, opaque: false };
 
 /// xorshift: one seed, one life.
 struct Random(u64);
@@ -110,7 +113,7 @@ impl World {
         let t = Telemetry::new(&config, &who, clock, objects).expect("a segment");
         let device = t.open_device("model0", Hooked::Linked);
         for i in 0..CQS {
-            t.create_cq(device, cq_address(i), no_poll, 64, false);
+            t.create_cq(device, cq_address(i), CQ_SPEC);
         }
         World {
             t,
@@ -140,7 +143,8 @@ impl World {
             max_recv_wr: DEPTH as u32,
             max_send_sge: 2,
             max_recv_sge: 2,
-            extended_sends: false,
+            extended: false,
+            opaque: false,
             send_cq: at(cq),
             recv_cq: at(cq),
             srq: None,
@@ -383,7 +387,7 @@ impl World {
         self.t.close_device(self.device);
         self.device = self.t.open_device("model0", Hooked::Linked);
         for i in 0..CQS {
-            self.t.create_cq(self.device, cq_address(i), no_poll, 64, false);
+            self.t.create_cq(self.device, cq_address(i), CQ_SPEC);
         }
     }
 
@@ -468,7 +472,7 @@ fn records_of_destroyed_cqs_are_used_again() {
     let dir = Dir::new();
     let world = World::new(&dir, 1);
     for _ in 0..20_000 {
-        world.t.create_cq(world.device, cq_address(50), no_poll, 64, false);
+        world.t.create_cq(world.device, cq_address(50), CQ_SPEC);
         let cq = world.t.hide_cq(cq_address(50)).expect("just made");
         world.t.forget_cq(cq);
     }

@@ -26,6 +26,10 @@ fn the_program_goes_on_and_one_line_says_so() {
         ("reset", "post_send"),
         ("shared_cq", "post_recv"),
         ("events", "poll_cq"),
+        ("extended", "wr_complete"),
+        ("extended", "start_poll"),
+        ("extended_threads", "wr_complete"),
+        ("extended_threads", "start_poll"),
     ];
     for (program, place) in cases {
         let (dir, o) = panicking(program, place);

@@ -61,6 +61,7 @@ static void load(void)
 		complain("NULLVERBS_ABI", abi, "now, old, short, future");
 	config.devices = (int)number("NULLVERBS_DEVICES", 0, NV_MAX_DEVICES, 1);
 	config.gids = (int)number("NULLVERBS_GIDS", 1, 255, 2);
+	config.wc_flags = (uint64_t)number("NULLVERBS_WC_FLAGS", 0, 0x7fff, IBV_WC_STANDARD_FLAGS);
 	config.qpn_base = (uint32_t)number("NULLVERBS_QPN_BASE", 2, 0xfffffe, 0x012340);
 	config.keep_cqes = number("NULLVERBS_KEEP_CQES", 0, 1, 0) != 0;
 	pthread_atfork(nv_lock, nv_unlock, child_unlock);

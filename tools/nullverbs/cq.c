@@ -57,6 +57,7 @@ struct ibv_cq *nv_create_cq(struct ibv_context *ctx, int cqe, struct ibv_comp_ch
 	cq->base.cqe = cqe;
 	pthread_mutex_init(&cq->base.mutex, NULL);
 	pthread_cond_init(&cq->base.cond, NULL);
+	pthread_mutex_init(&cq->poll_lock, NULL);
 	if (channel) {
 		nv_lock();
 		channel->refcnt++;
@@ -174,10 +175,12 @@ int nv_model_poll_cq(struct ibv_cq *base, int num, struct ibv_wc *wc)
 	struct nv_cqe e;
 	int n = 0;
 
+	pthread_mutex_lock(&nv_cq(base)->poll_lock);
 	nv_lock();
 	while (n < num && nv_cq_pop(nv_cq(base), &e))
 		wc[n++] = e.wc;
 	nv_unlock();
+	pthread_mutex_unlock(&nv_cq(base)->poll_lock);
 	return n;
 }
 

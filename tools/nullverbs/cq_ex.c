@@ -26,10 +26,18 @@ static int take(struct ibv_cq_ex *ex)
 
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
-	return attr->comp_mask ? EINVAL : take(ex);
+	int err;
+
+	if (attr->comp_mask)
+		return EINVAL;
+	pthread_mutex_lock(&of(ex)->poll_lock);
+	err = take(ex);
+	if (err)
+		pthread_mutex_unlock(&of(ex)->poll_lock);
+	return err;
 }
 
-static void end_poll(struct ibv_cq_ex *ex) { (void)ex; }
+static void end_poll(struct ibv_cq_ex *ex) { pthread_mutex_unlock(&of(ex)->poll_lock); }
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex) { return of(ex)->cur.wc.opcode; }
 static uint32_t read_vendor_err(struct ibv_cq_ex *ex) { return of(ex)->cur.wc.vendor_err; }
 static uint32_t read_byte_len(struct ibv_cq_ex *ex) { return of(ex)->cur.wc.byte_len; }
@@ -70,7 +78,7 @@ struct ibv_cq_ex *nv_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_at
 {
 	struct ibv_cq *cq;
 
-	if (init->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS || init->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
+	if (init->wc_flags & ~nv_config()->wc_flags || init->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}

@@ -12,6 +12,7 @@ struct nv_builder {
 	uint8_t *bytes;
 	uint32_t n, cap, max_sge, max_inline;
 	int err;
+	pthread_mutex_t lock;
 	struct ibv_send_wr spare; /* takes what has no room */
 };
 
@@ -139,17 +140,57 @@ static void wr_set_inline_data(struct ibv_qp_ex *qp, void *addr, size_t len)
 	wr_set_inline_data_list(qp, 1, &one);
 }
 
+void nv_builder_lock(struct nv_qp *qp)
+{
+	if (qp->builder)
+		pthread_mutex_lock(&qp->builder->lock);
+}
+
+void nv_builder_unlock(struct nv_qp *qp)
+{
+	if (qp->builder)
+		pthread_mutex_unlock(&qp->builder->lock);
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	struct ibv_send_wr *wr = begin(qp, IBV_WR_BIND_MW);
+
+	wr->bind_mw.mw = mw;
+	wr->bind_mw.rkey = rkey;
+	wr->bind_mw.bind_info = *info;
+}
+
+static void wr_send_tso(struct ibv_qp_ex *qp, void *hdr, uint16_t hdr_sz, uint16_t mss)
+{
+	struct ibv_send_wr *wr = begin(qp, IBV_WR_TSO);
+
+	wr->tso.hdr = hdr;
+	wr->tso.hdr_sz = hdr_sz;
+	wr->tso.mss = mss;
+}
+
+static void wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, const void *value)
+{
+	rdma(qp, IBV_WR_ATOMIC_WRITE, rkey, addr, 0);
+	wr_set_inline_data(qp, (void *)value, 8);
+}
+
 static void wr_start(struct ibv_qp_ex *qp)
 {
+	nv_builder_lock((struct nv_qp *)qp);
 	of(qp)->n = 0;
 	of(qp)->err = 0;
 }
 
-static void wr_abort(struct ibv_qp_ex *qp) { of(qp)->n = 0; }
-
-static int wr_complete(struct ibv_qp_ex *ex)
+static void wr_abort(struct ibv_qp_ex *qp)
 {
-	struct nv_qp *qp = (struct nv_qp *)ex;
+	of(qp)->n = 0;
+	nv_builder_unlock((struct nv_qp *)qp);
+}
+
+static int submit(struct nv_qp *qp)
+{
 	struct nv_builder *b = qp->builder;
 	struct ibv_send_wr *bad;
 	uint64_t used = 0;
@@ -165,7 +206,16 @@ static int wr_complete(struct ibv_qp_ex *ex)
 		return ENOMEM;
 	for (uint32_t i = 0; i + 1 < b->n; i++)
 		b->wr[i].next = &b->wr[i + 1];
-	return nv_config()->model ? nv_model_post_send(&qp->base, b->wr, &bad) : nv_null_post_send(&qp->base, b->wr, &bad);
+	return nv_config()->model ? nv_model_send(qp, b->wr, &bad) : nv_null_post_send(&qp->base, b->wr, &bad);
+}
+
+static int wr_complete(struct ibv_qp_ex *ex)
+{
+	struct nv_qp *qp = (struct nv_qp *)ex;
+	int err = submit(qp);
+
+	nv_builder_unlock(qp);
+	return err;
 }
 
 void nv_builder_rearm(struct nv_qp *qp) { qp->ex.wr_complete = wr_complete; }
@@ -188,6 +238,7 @@ int nv_builder_attach(struct nv_qp *qp)
 
 	if (!b)
 		return ENOMEM;
+	pthread_mutex_init(&b->lock, NULL);
 	b->cap = cap->max_send_wr;
 	b->max_sge = cap->max_send_sge ? cap->max_send_sge : 1;
 	b->max_inline = cap->max_inline_data;
@@ -199,6 +250,8 @@ int nv_builder_attach(struct nv_qp *qp)
 	qp->ex.comp_mask = 0;
 	qp->ex.wr_atomic_cmp_swp = wr_swap;
 	qp->ex.wr_atomic_fetch_add = wr_add;
+	qp->ex.wr_atomic_write = wr_atomic_write;
+	qp->ex.wr_bind_mw = wr_bind_mw;
 	qp->ex.wr_local_inv = wr_local_inv;
 	qp->ex.wr_rdma_read = wr_read;
 	qp->ex.wr_rdma_write = wr_write;
@@ -206,6 +259,7 @@ int nv_builder_attach(struct nv_qp *qp)
 	qp->ex.wr_send = wr_send;
 	qp->ex.wr_send_imm = wr_send_imm;
 	qp->ex.wr_send_inv = wr_send_inv;
+	qp->ex.wr_send_tso = wr_send_tso;
 	qp->ex.wr_set_ud_addr = wr_set_ud_addr;
 	qp->ex.wr_set_inline_data = wr_set_inline_data;
 	qp->ex.wr_set_inline_data_list = wr_set_inline_data_list;

@@ -31,6 +31,7 @@ struct nv_config {
 	bool keep_cqes;	   /* destroying a QP leaves its CQEs in the CQ */
 	int devices;
 	int gids;
+	uint64_t wc_flags;	   /* what ibv_create_cq_ex grants */
 	uint32_t qpn_base;
 	enum nv_abi abi;
 };
@@ -154,6 +155,7 @@ struct nv_cq {
 	uint32_t async_reported;
 	struct nv_cq *next;	/* on the channel's list */
 	struct nv_cqe cur;	/* what the cq_ex readers look at */
+	pthread_mutex_t poll_lock; /* held from start_poll to end_poll, as in any provider */
 };
 
 /* ---- work queues (model mode) ---- */
@@ -286,6 +288,8 @@ void nv_qp_abandon(struct nv_qp *);	/* the context closed under it */
 int nv_builder_attach(struct nv_qp *);
 void nv_builder_rearm(struct nv_qp *);	/* wr_complete is set anew on RESET and RTS, as mlx5 does */
 void nv_builder_free(struct nv_qp *);
+void nv_builder_lock(struct nv_qp *);	/* held from wr_start to wr_complete or wr_abort, as in any provider */
+void nv_builder_unlock(struct nv_qp *);
 struct ibv_srq *nv_create_srq(struct ibv_pd *, struct ibv_srq_init_attr *);
 struct ibv_srq *nv_create_srq_ex(struct ibv_context *, struct ibv_srq_init_attr_ex *);
 int nv_modify_srq(struct ibv_srq *, struct ibv_srq_attr *, int);
@@ -303,6 +307,7 @@ enum ibv_wc_opcode nv_wc_opcode(enum ibv_wr_opcode);
 
 /* send.c, receive.c, execute.c */
 int nv_model_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+int nv_model_send(struct nv_qp *, struct ibv_send_wr *, struct ibv_send_wr **); /* the builder's lock is held */
 int nv_model_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 int nv_model_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 void nv_run(struct nv_qp *);		/* executes what is due on the send queue */

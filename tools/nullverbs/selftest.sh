@@ -69,7 +69,11 @@ check events '^cq_events 43' events
 for abi in old short future now; do
 	check abi_$abi '^total send_wr_posted 5 .* recv_wr_completed 5 ' abi $abi
 done
-check extended '^total send_wr_posted 205 .* send_wr_failed 3 ' extended
+check extended '^total send_wr_posted 210 .* send_wr_failed 3 ' extended
+check extended_plain '^total send_wr_posted 210 .* send_wr_failed 3 ' extended --plain
+check extended_bare '^total send_wr_posted 210 .* send_wr_failed 3 ' extended --bare
+check extended_ops '^total send_wr_posted 45 .* send_wr_outstanding 0 ' extended_ops
+check extended_threads '^total send_wr_posted 24000 .* send_wr_outstanding 0 ' extended_threads
 check dlvsym '^total send_wr_posted 25 ' dlvsym
 check dlsym '^total send_wr_posted 25 ' dlvsym --dlsym
 

@@ -95,6 +95,16 @@ static int accept_wr(struct nv_qp *qp, const struct ibv_send_wr *wr)
 int nv_model_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
 	struct nv_qp *qp = nv_qp(base);
+	int err;
+
+	nv_builder_lock(qp);
+	err = nv_model_send(qp, wr, bad_wr);
+	nv_builder_unlock(qp);
+	return err;
+}
+
+int nv_model_send(struct nv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
 	int err = 0;
 
 	nv_lock();

@@ -3,7 +3,7 @@
 use super::{Control, Device, KEPT_STATES, QpChange, RETAINED, Telemetry};
 use crate::clock::realtime_ns;
 use crate::shm::layout::{Life, NONE, QpRecord, flags};
-use crate::shm::segment::put;
+use crate::shm::segment::{bump, put};
 use crate::sync::OwnedGuard;
 use crate::telemetry::cq::LastQp;
 use crate::telemetry::fold;
@@ -40,7 +40,7 @@ impl Telemetry {
             put(&record.max_send_wr, spec.max_send_wr);
             put(&record.max_recv_wr, spec.max_recv_wr);
             let sig = if spec.sig_all { flags::SIG_ALL } else { 0 };
-            put(&record.flags, sig | if spec.extended_sends { flags::EXTENDED_SENDS } else { 0 });
+            put(&record.flags, sig | if spec.opaque { flags::OPAQUE } else { 0 });
             record.created_ns.store(realtime_ns(), Relaxed);
             record.retired_ns.store(0, Relaxed);
             put(&record.life, Life::Live as u32);
@@ -50,6 +50,7 @@ impl Telemetry {
             c.qps.release(index);
             return self.untracked();
         };
+        bump(&self.hot.header.objects_opaque, u64::from(spec.opaque));
         let qp = qp.leak();
         drop(c);
         device.qps.set(spec.qp_num, Some(qp));

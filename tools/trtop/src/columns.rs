@@ -4,7 +4,7 @@ use crate::history::sparkline;
 use crate::rows::{Item, Row};
 use crate::units;
 use std::cmp::Ordering;
-use telereduce::shm::layout::flags::EXTENDED_SENDS;
+use telereduce::shm::layout::flags::OPAQUE;
 use telereduce::verbs;
 
 /// A column.
@@ -199,7 +199,7 @@ impl Col {
             Col::Peer => short_peer(row.peer_name(), width),
             Col::Qp => qp_text(row, |q| q.qp_num.to_string()),
             Col::Type => qp_text(row, |q| {
-                let star = if q.flags & EXTENDED_SENDS != 0 { "*" } else { "" };
+                let star = if q.flags & OPAQUE != 0 { "*" } else { "" };
                 verbs::qp_type_name(q.qp_type) + star
             }),
             Col::Dest => qp_text(row, |q| match q.dest_qp_num {

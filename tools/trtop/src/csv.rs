@@ -24,7 +24,7 @@ const IDENTITY: [&str; 18] = [
     "srq",
     "max_send_wr",
     "max_recv_wr",
-    "extended_sends",
+    "opaque",
     "created_ns",
     "last_error",
 ];

@@ -175,6 +175,9 @@ impl Process {
         if m.wrs_unseen > 0 {
             notes.push(format!("{} WRs were posted to QPs and SRQs that are not counted", m.wrs_unseen));
         }
+        if m.objects_opaque > 0 {
+            notes.push(format!("{} QPs or CQs (marked *) of which not everything may be seen", m.objects_opaque));
+        }
         if m.completions_unmatched > 0 {
             notes.push(format!("{} completions of WRs that were never seen posted", m.completions_unmatched));
         }

@@ -161,6 +161,7 @@ fn update(p: &mut Process, r: &Reader) {
     p.latency_every = h.latency_every.load(Relaxed);
     p.missed = Missed {
         objects_untracked: h.objects_untracked.load(Relaxed),
+        objects_opaque: h.objects_opaque.load(Relaxed),
         wrs_unseen: h.wrs_unseen.load(Relaxed),
         completions_unmatched: h.completions_unmatched.load(Relaxed),
         panics: h.panics.load(Relaxed),
