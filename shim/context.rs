@@ -1,6 +1,7 @@
 //! Device contexts: their operation tables are patched at open and put back before close.
 
 use crate::library::Library;
+use crate::memory_window::{self, BindMw};
 use crate::{data_path, log, state, unseen};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -26,6 +27,8 @@ pub type CreateSrqEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_
 pub struct Ops {
     /// Posts and polls.
     pub data: DataPath,
+    /// Real bind_mw, if the provider has memory windows.
+    pub bind_mw: Option<BindMw>,
     /// Real slots of the extended context.
     pub create_qp_ex: Option<CreateQpEx>,
     /// As above.
@@ -95,6 +98,7 @@ pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, hooked: H
     let ops = unsafe {
         Ops {
             data: DataPath { post_send, post_recv, post_srq_recv: c.ops.post_srq_recv, poll_cq },
+            bind_mw: c.ops.bind_mw,
             create_qp_ex: extended
                 .filter(|v| has(*v, offset_of!(verbs_context, create_qp_ex)))
                 .and_then(|v| (*v).create_qp_ex),
@@ -120,6 +124,9 @@ pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, hooked: H
     c.ops.poll_cq = Some(data_path::poll_cq);
     if ops.data.post_srq_recv.is_some() {
         c.ops.post_srq_recv = Some(data_path::post_srq_recv);
+    }
+    if ops.bind_mw.is_some() {
+        c.ops.bind_mw = Some(memory_window::bind_mw);
     }
     // Objects that are made there could be destroyed without our knowing.
     if let Some(v) = extended.filter(|_| seen) {
@@ -162,6 +169,7 @@ pub unsafe fn reattach(ctx: *mut ibv_context, context: &'static Context) {
             post_srq_recv: context.ops.data.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
             poll_cq: data_path::poll_cq,
         },
+        bind_mw: context.ops.bind_mw.map(|_| memory_window::bind_mw as BindMw),
         create_qp_ex: context
             .ops
             .create_qp_ex
@@ -189,6 +197,7 @@ unsafe fn put(ctx: *mut ibv_context, ops: &Ops) {
         (*ctx).ops.post_recv = Some(ops.data.post_recv);
         (*ctx).ops.post_srq_recv = ops.data.post_srq_recv;
         (*ctx).ops.poll_cq = Some(ops.data.poll_cq);
+        (*ctx).ops.bind_mw = ops.bind_mw;
         if let Some(v) = extended(ctx) {
             if ops.create_qp_ex.is_some() {
                 (*v).create_qp_ex = ops.create_qp_ex;

@@ -11,8 +11,8 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_srq, ibv_srq_attr,
-    ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask, ibv_srq_type,
 };
 use telereduce::shm::layout::Hooked;
 use telereduce::telemetry::cq::{Cq, CqSpec};
@@ -206,6 +206,22 @@ pub unsafe fn ibv_destroy_cq(way: Way, cq: *mut ibv_cq) -> c_int {
     }
 }
 
+pub unsafe fn ibv_resize_cq(way: Way, cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_resize_cq(), (cq, cqe), libc::ENOSYS);
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        let rc = real(cq, cqe);
+        if rc == 0 {
+            guard::run(|| {
+                if let Some(c) = state::OBJECTS.cqs.find(cq) {
+                    c.resized((*cq).cqe.max(0) as u32);
+                }
+            });
+        }
+        rc
+    }
+}
+
 pub unsafe fn ibv_create_srq(way: Way, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     let (real, _inside) = real!(way.library, way.library.ibv_create_srq(), (pd, attr), null_mut());
     // SAFETY: the caller's promise, passed on.
@@ -223,7 +239,14 @@ pub unsafe extern "C" fn create_srq_ex(ctx: *mut ibv_context, attr: *mut ibv_srq
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let srq = real(ctx, attr);
-        guard::run(|| srq_created(srq, &(*attr).attr));
+        guard::run(|| {
+            srq_created(srq, &(*attr).attr);
+            let xrc = (*attr).comp_mask & ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE.0 != 0
+                && (*attr).srq_type == ibv_srq_type::IBV_SRQT_XRC;
+            if xrc && let (Some(cq), Some(s)) = (state::OBJECTS.cqs.find((*attr).cq), state::OBJECTS.srqs.find(srq)) {
+                cq.add_xrc_srq(s);
+            }
+        });
         srq
     }
 }
@@ -249,8 +272,16 @@ pub unsafe fn ibv_destroy_srq(way: Way, srq: *mut ibv_srq) -> c_int {
             Some((t, t.hide_srq(srq as usize)?))
         });
         let rc = real(srq);
-        if let Some((t, state)) = hidden.flatten() {
-            guard::run(|| if rc == 0 { t.forget_srq(state) } else { t.show_srq(srq as usize, state) });
+        if let Some((t, hidden)) = hidden.flatten() {
+            guard::run(|| {
+                if rc == 0 {
+                    // Its completions can no longer come.
+                    state::OBJECTS.cqs.for_each(|cq| cq.remove_xrc_srq(hidden));
+                    t.forget_srq(hidden);
+                } else {
+                    t.show_srq(srq as usize, hidden);
+                }
+            });
         }
         rc
     }
@@ -261,7 +292,7 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
     // SAFETY: the caller's promise, passed on; the provider has written the granted capabilities.
     unsafe {
         let qp = real(pd, attr);
-        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, None));
+        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, How::default()));
         qp
     }
 }
@@ -275,13 +306,28 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
         let qp = real(ctx, attr);
         let with_send_ops = (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 != 0;
         let send_ops = with_send_ops.then(|| (*attr).send_ops_flags);
-        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, send_ops));
+        // It receives by work queues, whose posts are not seen.
+        let by_work_queues = (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_IND_TABLE.0 != 0;
+        let how = How { send_ops, opaque: by_work_queues };
+        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, how));
         qp
     }
 }
 
-/// `send_ops`: the operations of `ibv_wr_*` that were asked for, if any were.
-unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, send_ops: Option<u64>) {
+/// How a QP was created.
+#[derive(Default)]
+pub struct How {
+    /// The operations of `ibv_wr_*` that were asked for, if any were.
+    pub send_ops: Option<u64>,
+    /// Some of what it does is not seen.
+    pub opaque: bool,
+}
+
+/// A QP was created, and granted `cap`.
+///
+/// # Safety
+/// `qp` is null, or it was just created and nobody else knows it yet.
+pub unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, how: How) {
     // SAFETY: null or a QP that was just created.
     let Some(q) = (unsafe { qp.as_ref() }) else { return };
     let objects = &state::OBJECTS;
@@ -292,18 +338,20 @@ unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, send_ops:
     };
     let extended =
         // SAFETY: just created with them; the context's library made it.
-        send_ops.is_some_and(|granted| unsafe { extended_send::attach(qp, known.library, granted, cap.max_send_wr) });
+        how.send_ops.is_some_and(|granted| unsafe { extended_send::attach(qp, known.library, granted, cap.max_send_wr) });
+    let xrc = matches!(q.qp_type, ibv_qp_type::IBV_QPT_XRC_SEND | ibv_qp_type::IBV_QPT_XRC_RECV);
     let spec = QpSpec {
         real: known.ops.data,
         qp_num: q.qp_num,
         qp_type: q.qp_type,
         sig_all,
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
+        // Not set where a kind of QP has none.
+        max_send_wr: if q.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV { 0 } else { cap.max_send_wr },
+        max_recv_wr: if xrc || q.recv_cq.is_null() { 0 } else { cap.max_recv_wr },
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         extended,
-        opaque: send_ops.is_some() && !extended,
+        opaque: how.opaque || (how.send_ops.is_some() && !extended),
         send_cq: objects.cqs.find(q.send_cq),
         recv_cq: objects.cqs.find(q.recv_cq),
         srq: objects.srqs.find(q.srq),

@@ -111,7 +111,7 @@ unsafe fn send_through_gate(
 
 /// Does what makes a real call and counts it inside the gate. If that is not to be had, makes the real call alone, and
 /// counts it when it is through.
-fn through(
+pub(crate) fn through(
     gate: &Gate,
     on_time: impl FnOnce() -> c_int,
     real: impl FnOnce() -> c_int,

@@ -152,12 +152,15 @@ unsafe fn complete(h: &'static Hooked, q: &'static Qp, real: impl Fn() -> c_int)
         // SAFETY: the caller's promise; the tail is locked.
         unsafe {
             let batch = &*h.batch.get();
-            let noted = q.note_batch(&mut tail, batch);
+            let noted = q.note_batch(&mut tail, batch.wrs());
             let answer = real();
             rc = Some(answer);
             // All or none: a provider that fails has posted nothing.
             if answer == 0 {
-                q.batch_accepted(noted, batch);
+                q.batch_accepted(noted, batch.wrs());
+                if batch.left_out() != 0 {
+                    q.left_out(batch.left_out());
+                }
             }
         }
     })

@@ -20,6 +20,7 @@ mod library;
 mod linked;
 mod log;
 mod lookup;
+mod memory_window;
 mod nested;
 mod next;
 mod objects;
@@ -41,6 +42,7 @@ export! {
     ibv_import_device(cmd_fd: c_int) -> *mut ibv_context;
     ibv_close_device(context: *mut ibv_context) -> c_int;
     ibv_create_cq(context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel, comp_vector: c_int) -> *mut ibv_cq;
+    ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int;
     ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
     ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
     ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;

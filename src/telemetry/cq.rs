@@ -9,6 +9,7 @@ use super::event::{Event, Sink};
 use super::histogram;
 use super::inflight::{Retired, Totals};
 use super::qp::{Qp, Queue};
+use super::xrc::Srqs;
 use crate::aside::aside;
 use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, NONE, PostCounters, STATUSES};
 use crate::shm::segment::{bump, raise};
@@ -19,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use rdma_sys::{ibv_wc, ibv_wc_status};
 
 /// `IBV_WC_RECV`: set in the opcode of every receive completion.
-const RECV: u32 = 1 << 7;
+pub(super) const RECV: u32 = 1 << 7;
 
 /// A CQ notes the time once in so many completions, though nothing is timed: it shows that it lives.
 const BEAT: u64 = 1024;
@@ -53,6 +54,7 @@ pub struct Cq {
     pub spec: CqSpec,
     /// Number of the only QP that it serves, [`NONE`] if there are none or several; only kept where completions do not tell.
     pub(super) only_qp: AtomicU32,
+    pub(super) xrc_srqs: Srqs,
     /// QPs of its context.
     pub(super) qps: &'static QpnTable<Qp>,
     pub(super) hot: &'static Hot,
@@ -91,6 +93,11 @@ impl Cq {
             let only = served.next().filter(|_| served.next().is_none());
             self.only_qp.store(only.map_or(NONE, |(number, _)| number), Relaxed);
         }
+    }
+
+    /// It has room for so many completions now.
+    pub fn resized(&self, cqe: u32) {
+        self.record.cqe.store(cqe, Relaxed);
     }
 
     /// The provider returned nothing.
@@ -152,13 +159,13 @@ impl Cq {
         let qp = match last.qp {
             Some(qp) if qp.spec.qp_num == wc.qp_num => qp,
             _ => match self.qps.get(wc.qp_num) {
-                // Another CQ's (a left-over of the number's last QP, XRC): its rings are not under our lock, and `last` would
+                // Another CQ's (a left-over of the number's last QP): its rings are not under our lock, and `last` would
                 // not be told when it goes.
                 Some(qp) if qp.is_served_by(self) => {
                     last.qp = Some(qp);
                     qp
                 }
-                _ => return self.unmatched(stamp),
+                _ => return aside(move || self.not_its_qps(wc, stamp)),
             },
         };
         if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
@@ -182,6 +189,10 @@ impl Cq {
                 None => aside(move || self.received_late(qp, wc, stamp)),
             }
         }
+    }
+
+    fn not_its_qps(&self, wc: &ibv_wc, stamp: u64) -> u64 {
+        if self.received_by_xrc(wc) { stamp } else { self.unmatched(stamp) }
     }
 
     #[cold]
@@ -224,7 +235,7 @@ impl Cq {
             return self.unmatched(stamp);
         };
         take_from_srq(qp, capacity);
-        bump(&qp.record.recv_done.bytes_arrived, arrived);
+        srq_receive_ended(qp, wc, capacity, self.hot);
         stamp
     }
 
@@ -276,17 +287,17 @@ impl Cq {
     }
 
     fn receive_failed(&self, qp: &'static Qp, wc: &ibv_wc, now: u64) {
-        note_error(&qp.detail.recv_errors, wc, self.real_ns(now));
         if let Some(srq) = qp.spec.srq {
             match srq.take(wc.wr_id, 0, true) {
                 Some(capacity) => {
                     take_from_srq(qp, capacity);
-                    add_failed(&qp.record.recv_done, Totals { wr: 1, bytes: capacity });
+                    srq_receive_ended(qp, wc, capacity, self.hot);
                 }
                 None => _ = self.unmatched(now),
             }
             return;
         }
+        note_error(&qp.detail.recv_errors, wc, self.real_ns(now));
         let done = &qp.record.recv_done;
         match find_failed(&qp.recvs, done, wc.wr_id) {
             Some((r, lost)) => {
@@ -387,7 +398,7 @@ fn add_failed(done: &DoneCounters, lost: Totals) {
 
 /// A QP takes from its SRQ what it needs: posted and retired at once. Its own receive queue is never posted to, so the
 /// CQ's lock serialises these counters, too.
-fn take_from_srq(qp: &Qp, capacity: u64) {
+pub(super) fn take_from_srq(qp: &Qp, capacity: u64) {
     let post = &qp.record.recv_post;
     bump(&post.wr_posted, 1);
     bump(&post.bytes_posted, capacity);
@@ -396,6 +407,16 @@ fn take_from_srq(qp: &Qp, capacity: u64) {
         &qp.record.recv_done,
         Totals { wr: post.wr_posted.load(Relaxed), bytes: post.bytes_posted.load(Relaxed) },
     );
+}
+
+/// What became of a receive that a QP took from an SRQ.
+pub(super) fn srq_receive_ended(qp: &Qp, wc: &ibv_wc, capacity: u64, hot: &Hot) {
+    if wc.status == ibv_wc_status::IBV_WC_SUCCESS {
+        bump(&qp.record.recv_done.bytes_arrived, u64::from(wc.byte_len));
+    } else {
+        note_error(&qp.detail.recv_errors, wc, hot.clock.real_ns(hot.clock.stamp()));
+        add_failed(&qp.record.recv_done, Totals { wr: 1, bytes: capacity });
+    }
 }
 
 fn note_error(e: &ErrorCounters, wc: &ibv_wc, now_ns: u64) {

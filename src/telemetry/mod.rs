@@ -14,6 +14,7 @@ pub mod pool;
 pub mod qp;
 pub mod registry;
 pub mod srq;
+pub mod xrc;
 
 use crate::clock::Clock;
 use crate::shm::layout::Header;

@@ -1,7 +1,6 @@
 //! A queue pair: posts enter its rings here. Completions are in [`super::cq`].
 
 use super::Hot;
-use super::batch::Batch;
 use super::cq::Cq;
 use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
 use super::srq::Srq;
@@ -169,13 +168,13 @@ impl Qp {
         unsafe { self.sends.ring.push(tail, c, f.wr_id, f.bytes, stamp) }
     }
 
-    /// As [`Qp::note_sends`], of what was built with `ibv_wr_*`. If the provider refuses it, nothing is to be done.
+    /// As [`Qp::note_sends`], of WRs that are in no chain and are posted all or none. If the provider refuses them, nothing is to be done.
     ///
     /// # Safety
     /// `tail` is this send queue's, locked.
-    pub unsafe fn note_batch(&self, tail: &mut Tail, batch: &Batch) -> Cursor {
+    pub unsafe fn note_batch(&self, tail: &mut Tail, wrs: &[SendFacts]) -> Cursor {
         let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
-        for f in batch.wrs() {
+        for f in wrs {
             // SAFETY: the caller's promise; the cursor is of this note.
             c = unsafe { self.note(tail, c, f, &mut now) };
         }
@@ -184,12 +183,15 @@ impl Qp {
     }
 
     /// The provider took the batch that was noted up to the cursor.
-    pub fn batch_accepted(&self, c: Cursor, batch: &Batch) {
-        batch.wrs().iter().for_each(|f| self.count_opcode(f.opcode, f.bytes));
-        if batch.left_out() != 0 {
-            self.hot.header.completions_unmatched.fetch_add(batch.left_out(), Relaxed);
-        }
+    pub fn batch_accepted(&self, c: Cursor, wrs: &[SendFacts]) {
+        wrs.iter().for_each(|f| self.count_opcode(f.opcode, f.bytes));
         self.sends_accepted(c);
+    }
+
+    /// So many WRs were posted that could not be noted.
+    #[cold]
+    pub fn left_out(&self, wrs: u64) {
+        self.hot.header.wrs_unseen.fetch_add(wrs, Relaxed);
     }
 
     #[inline(always)]

@@ -12,6 +12,7 @@ use super::fold;
 use super::pool::Pool;
 use super::qp::Qp;
 use super::srq::Srq;
+use super::xrc::Srqs;
 use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
 use crate::shm::layout::{
@@ -285,9 +286,20 @@ impl Telemetry {
         let sink = self.sink(&mut c);
         let lock = OwnedLock::default();
         let event_over = if self.hot.events { self.hot.min_event_bytes } else { u64::MAX };
-        let (real, only_qp) = (spec.real, AtomicU32::new(NONE));
-        let (qps, hot) = (&device.qps, self.hot);
-        let cq = Cq { index, address, record, real, spec, only_qp, qps, hot, sink, event_over, lock };
+        let cq = Cq {
+            index,
+            address,
+            record,
+            real: spec.real,
+            spec,
+            only_qp: AtomicU32::new(NONE),
+            xrc_srqs: Srqs::default(),
+            qps: &device.qps,
+            hot: self.hot,
+            sink,
+            event_over,
+            lock,
+        };
         drop(c);
         self.objects.cqs.insert(address, Box::leak(Box::new(cq)));
     }

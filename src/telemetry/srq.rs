@@ -23,7 +23,7 @@ pub struct Srq {
     /// The provider's post.
     pub real: PostSrqRecv,
     max_sge: u32,
-    /// More never wait: beyond that, completions went by unseen (`ibv_start_poll`, XRC).
+    /// More never wait: beyond that, completions went by unseen.
     most: usize,
     /// `(wr_id, bytes)` of each receive that waits, oldest first.
     waiting: SpinLock<VecDeque<(u64, u64)>>,

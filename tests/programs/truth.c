@@ -28,7 +28,8 @@ static int gone_len;
 
 static const char *kind_of(enum ibv_qp_type t)
 {
-	return t == IBV_QPT_RC ? "rc" : t == IBV_QPT_UC ? "uc" : t == IBV_QPT_UD ? "ud" : "other";
+	return t == IBV_QPT_RC ? "rc" : t == IBV_QPT_UC ? "uc" : t == IBV_QPT_UD ? "ud" : t == IBV_QPT_XRC_SEND ? "xrc_send" :
+	       t == IBV_QPT_XRC_RECV ? "xrc_recv" : "other";
 }
 
 struct q *q_adopt(struct dev *d, struct ibv_qp *qp)

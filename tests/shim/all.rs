@@ -5,6 +5,7 @@ mod details;
 mod doctor;
 mod exact;
 mod exact_special;
+mod exact_surface;
 mod fork;
 mod identity;
 mod inert;

@@ -155,6 +155,8 @@ void nv_cq_purge(struct nv_cq *cq, struct nv_qp *qp, bool keep)
 {
 	uint32_t kept = 0;
 
+	if (!cq)
+		return;
 	for (uint32_t i = 0; i < cq->count; i++) {
 		struct nv_cqe e = cq->ring[(cq->first + i) % cq->cap];
 

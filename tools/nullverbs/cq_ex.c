@@ -78,7 +78,7 @@ struct ibv_cq_ex *nv_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_at
 {
 	struct ibv_cq *cq;
 
-	if (init->wc_flags & ~nv_config()->wc_flags || init->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
+	if (init->wc_flags & ~nv_config()->wc_flags || init->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}

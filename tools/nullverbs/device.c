@@ -90,6 +90,9 @@ static void fill_ops(struct nv_context *c)
 		.modify_qp = nv_modify_qp, .destroy_qp = nv_destroy_qp,
 		.create_ah = nv_create_ah, .destroy_ah = nv_destroy_ah,
 	};
+	o->alloc_mw = nv_alloc_mw;
+	o->dealloc_mw = nv_dealloc_mw;
+	o->bind_mw = nv_bind_mw;
 	o->poll_cq = model ? nv_model_poll_cq : nv_null_poll_cq;
 	o->req_notify_cq = nv_req_notify_cq;
 	o->post_send = model ? nv_model_post_send : nv_null_post_send;
@@ -117,6 +120,18 @@ static void fill_slots(struct nv_context *c)
 	v->create_qp_ex = nv_create_qp_ex;
 	v->create_srq_ex = nv_create_srq_ex;
 	v->query_device_ex = nv_query_device_ex;
+	v->get_srq_num = nv_get_srq_num;
+	v->open_xrcd = nv_open_xrcd;
+	v->close_xrcd = nv_close_xrcd;
+	v->alloc_td = nv_alloc_td;
+	v->dealloc_td = nv_dealloc_td;
+	v->alloc_parent_domain = nv_alloc_parent_domain;
+	v->post_srq_ops = nv_post_srq_ops;
+	v->create_wq = nv_create_wq;
+	v->modify_wq = nv_modify_wq;
+	v->destroy_wq = nv_destroy_wq;
+	v->create_rwq_ind_table = nv_create_rwq_ind_table;
+	v->destroy_rwq_ind_table = nv_destroy_rwq_ind_table;
 	switch (abi) {
 	case NV_ABI_NOW:
 		break;

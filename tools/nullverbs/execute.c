@@ -19,7 +19,7 @@ static const struct nv_result done = { .status = IBV_WC_SUCCESS };
 
 static struct nv_result fail(const struct nv_qp *qp, enum ibv_wc_status status)
 {
-	return qp->base.qp_type == IBV_QPT_RC ? (struct nv_result){ .status = (int)status } : done;
+	return qp->base.qp_type == IBV_QPT_RC || qp->base.qp_type == IBV_QPT_XRC_SEND ? (struct nv_result){ .status = (int)status } : done;
 }
 
 static bool collect(struct nv_device *dev, struct ibv_pd *pd, const struct ibv_sge *sge, int n, unsigned access,
@@ -73,6 +73,7 @@ static void move(const struct pieces *to, const struct pieces *from)
 /* ---- the receive side ---- */
 
 struct message {
+	const struct nv_swr *wr;
 	const struct pieces *data; /* NULL: placed by the WRITE already */
 	uint64_t byte_len;
 	enum ibv_wc_opcode opcode;
@@ -82,14 +83,26 @@ struct message {
 	bool solicited;
 };
 
-static struct nv_rq *queue_of(struct nv_qp *t) { return t->base.srq ? &nv_srq(t->base.srq)->rq : &t->rq; }
-
-static bool has_receive(struct nv_qp *t) { return queue_of(t)->next < queue_of(t)->head; }
-
-static void check_limit(struct nv_qp *t)
+/* The SRQ that a message is received from: the QP's, or the one that an XRC message names. */
+static struct nv_srq *srq_of(struct nv_qp *t, const struct nv_swr *w)
 {
-	struct nv_srq *srq = nv_srq(t->base.srq);
+	return t->base.qp_type == IBV_QPT_XRC_RECV ? nv_xrc_srq(w->xrc_srqn) : nv_srq(t->base.srq);
+}
 
+static struct nv_rq *queue_of(struct nv_qp *t, const struct nv_swr *w)
+{
+	struct nv_srq *srq = srq_of(t, w);
+
+	return srq ? &srq->rq : &t->rq;
+}
+
+static bool has_receive(struct nv_qp *t, const struct nv_swr *w)
+{
+	return queue_of(t, w)->next < queue_of(t, w)->head;
+}
+
+static void check_limit(struct nv_srq *srq)
+{
 	if (srq && srq->limit && srq->rq.head - srq->rq.next < srq->limit) {
 		srq->limit = 0;
 		nv_raise_async(srq->base.context, IBV_EVENT_SRQ_LIMIT_REACHED, srq);
@@ -97,9 +110,9 @@ static void check_limit(struct nv_qp *t)
 }
 
 /* Returns what the receiver's CQE says. */
-static enum ibv_wc_status place(struct nv_qp *t, const struct nv_rwr *r, const struct message *m)
+static enum ibv_wc_status place(struct nv_qp *t, struct nv_srq *srq, const struct nv_rwr *r, const struct message *m)
 {
-	struct ibv_pd *pd = t->base.srq ? t->base.srq->pd : t->base.pd;
+	struct ibv_pd *pd = srq ? srq->base.pd : t->base.pd;
 	struct pieces to;
 
 	if (!m->data)
@@ -114,10 +127,11 @@ static enum ibv_wc_status place(struct nv_qp *t, const struct nv_rwr *r, const s
 
 static enum ibv_wc_status deliver(struct nv_qp *t, const struct message *m)
 {
-	struct nv_rq *rq = queue_of(t);
+	struct nv_srq *srq = srq_of(t, m->wr);
+	struct nv_rq *rq = queue_of(t, m->wr);
 	const struct nv_rwr *r = &rq->wr[rq->next % rq->cap];
-	struct nv_cqe e = { .qp = t, .srq = nv_srq(t->base.srq), .recv = true };
-	enum ibv_wc_status status = place(t, r, m);
+	struct nv_cqe e = { .qp = t, .srq = srq, .recv = true };
+	enum ibv_wc_status status = place(t, srq, r, m);
 
 	if (status != IBV_WC_SUCCESS) {
 		memset(&e.wc, 0xA5, sizeof(e.wc));
@@ -133,8 +147,8 @@ static enum ibv_wc_status deliver(struct nv_qp *t, const struct message *m)
 	e.wc.status = status;
 	e.wc.qp_num = t->base.qp_num;
 	rq->next++;
-	nv_cq_push(nv_cq(t->base.recv_cq), &e, m->solicited);
-	check_limit(t);
+	nv_cq_push(srq && srq->cq ? srq->cq : nv_cq(t->base.recv_cq), &e, m->solicited);
+	check_limit(srq);
 	return status;
 }
 
@@ -142,14 +156,16 @@ static enum ibv_wc_status deliver(struct nv_qp *t, const struct message *m)
 
 static bool hears(const struct nv_qp *t, const struct nv_qp *from)
 {
-	return t && t->base.qp_type == from->base.qp_type &&
+	enum ibv_qp_type from_type = from->base.qp_type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : from->base.qp_type;
+
+	return t && t->base.qp_type == from_type &&
 	       (t->st == IBV_QPS_RTR || t->st == IBV_QPS_RTS || t->st == IBV_QPS_SQD);
 }
 
 /* rnr_retry 7 means to try for ever, as on the wire. */
 static struct nv_result no_receive(const struct nv_qp *qp)
 {
-	if (qp->base.qp_type == IBV_QPT_RC && qp->attr.rnr_retry == 7)
+	if (qp->base.qp_type != IBV_QPT_UC && qp->attr.rnr_retry == 7)
 		return (struct nv_result){ .status = NV_WAIT };
 	return fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
 }
@@ -165,6 +181,7 @@ static struct nv_result message(struct nv_qp *qp, struct nv_qp *t, const struct 
 				enum ibv_wc_opcode opcode, uint64_t byte_len)
 {
 	struct message m = {
+		.wr = w,
 		.data = data,
 		.byte_len = byte_len,
 		.opcode = opcode,
@@ -191,7 +208,7 @@ static struct nv_result write_memory(struct nv_qp *qp, struct nv_qp *t, const st
 {
 	struct pieces to = { .n = 1, .total = local->total };
 
-	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && !has_receive(t))
+	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && !has_receive(t, w))
 		return no_receive(qp);
 	if (local->total) {
 		to.p[0].at = remote(t, w, local->total, IBV_ACCESS_REMOTE_WRITE);
@@ -252,6 +269,7 @@ static struct nv_result datagram(struct nv_qp *qp, struct nv_swr *w, const struc
 	struct ibv_grh grh = { .next_hdr = 0x1b, .hop_limit = w->ud_av.grh.hop_limit, .dgid = w->ud_av.grh.dgid };
 	struct pieces framed = { .n = 1, .total = local->total + sizeof(grh) };
 	struct message m = {
+		.wr = w,
 		.data = &framed,
 		.byte_len = framed.total,
 		.opcode = IBV_WC_RECV,
@@ -264,7 +282,7 @@ static struct nv_result datagram(struct nv_qp *qp, struct nv_swr *w, const struc
 	if (local->total > 4096)
 		return (struct nv_result){ .status = IBV_WC_LOC_LEN_ERR };
 	/* a sender that names a qkey with its top bit set means the one of its own QP */
-	if (!hears(t, qp) || !has_receive(t) ||
+	if (!hears(t, qp) || !has_receive(t, w) ||
 	    t->attr.qkey != (w->ud_qkey & 0x80000000u ? qp->attr.qkey : w->ud_qkey))
 		return r;
 	nv_gid(qp->dev, w->ud_av.port_num, w->ud_av.grh.sgid_index, &grh.sgid);
@@ -283,7 +301,7 @@ struct nv_result nv_execute(struct nv_qp *qp, struct nv_swr *w)
 	struct pieces local;
 	struct nv_qp *t;
 
-	if (w->opcode == IBV_WR_LOCAL_INV)
+	if (w->opcode == IBV_WR_LOCAL_INV || w->opcode == IBV_WR_BIND_MW)
 		return done;
 	if (!collect_local(qp, w, into ? IBV_ACCESS_LOCAL_WRITE : 0, &local))
 		return (struct nv_result){ .status = IBV_WC_LOC_PROT_ERR };
@@ -305,6 +323,6 @@ struct nv_result nv_execute(struct nv_qp *qp, struct nv_swr *w)
 	case IBV_WR_ATOMIC_WRITE:
 		return atomic(qp, t, w, &local);
 	default:
-		return has_receive(t) ? message(qp, t, w, &local, IBV_WC_RECV, local.total) : no_receive(qp);
+		return has_receive(t, w) ? message(qp, t, w, &local, IBV_WC_RECV, local.total) : no_receive(qp);
 	}
 }

@@ -87,6 +87,8 @@ static void wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t qpn
 	wr->wr.ud.remote_qkey = qkey;
 }
 
+static void wr_set_xrc_srqn(struct ibv_qp_ex *qp, uint32_t number) { last(of(qp))->qp_type.xrc.remote_srqn = number; }
+
 static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t n, const struct ibv_sge *list)
 {
 	struct nv_builder *b = of(qp);
@@ -261,6 +263,7 @@ int nv_builder_attach(struct nv_qp *qp)
 	qp->ex.wr_send_inv = wr_send_inv;
 	qp->ex.wr_send_tso = wr_send_tso;
 	qp->ex.wr_set_ud_addr = wr_set_ud_addr;
+	qp->ex.wr_set_xrc_srqn = wr_set_xrc_srqn;
 	qp->ex.wr_set_inline_data = wr_set_inline_data;
 	qp->ex.wr_set_inline_data_list = wr_set_inline_data_list;
 	qp->ex.wr_set_sge = wr_set_sge;

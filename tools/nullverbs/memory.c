@@ -26,6 +26,11 @@ int nv_dealloc_pd(struct ibv_pd *pd)
 	nv_unlock();
 	if (users)
 		return EBUSY;
+	if (nv_pd(pd)->parent) {
+		nv_lock();
+		nv_pd(pd)->parent->users--;
+		nv_unlock();
+	}
 	free(pd);
 	return 0;
 }
@@ -72,7 +77,7 @@ struct ibv_mr *nv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t 
 	nv_lock();
 	ok = add_mr(nv_ctx(pd->context)->dev, mr);
 	if (ok)
-		nv_pd(pd)->users++;
+		nv_root(pd)->users++;
 	nv_unlock();
 	if (!ok) {
 		free(mr);
@@ -86,7 +91,7 @@ int nv_dereg_mr(struct ibv_mr *mr)
 {
 	nv_lock();
 	nv_ctx(mr->context)->dev->mr[mr->handle] = NULL;
-	nv_pd(mr->pd)->users--;
+	nv_root(mr->pd)->users--;
 	nv_unlock();
 	free(mr);
 	return 0;
@@ -98,7 +103,7 @@ void *nv_translate(struct nv_device *dev, struct ibv_pd *pd, uint32_t key, uint6
 	size_t at = key >> 8;
 	struct nv_mr *mr = at && at <= dev->mr_len ? dev->mr[at - 1] : NULL;
 
-	if (!mr || (key != mr->base.lkey && key != mr->base.rkey) || mr->base.pd != pd)
+	if (!mr || (key != mr->base.lkey && key != mr->base.rkey) || nv_root(mr->base.pd) != nv_root(pd))
 		return NULL;
 	if ((mr->access & access) != access)
 		return NULL;
@@ -120,7 +125,7 @@ struct ibv_ah *nv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	ah->attr = *attr;
 	ah->dev = nv_device_by_av(nv_ctx(pd->context)->dev, attr);
 	nv_lock();
-	nv_pd(pd)->users++;
+	nv_root(pd)->users++;
 	nv_unlock();
 	return &ah->base;
 }
@@ -128,7 +133,7 @@ struct ibv_ah *nv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 int nv_destroy_ah(struct ibv_ah *ah)
 {
 	nv_lock();
-	nv_pd(ah->pd)->users--;
+	nv_root(ah->pd)->users--;
 	nv_unlock();
 	free(ah);
 	return 0;

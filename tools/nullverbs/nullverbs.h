@@ -54,6 +54,7 @@ struct nv_mr {
 struct nv_pd {
 	struct ibv_pd base;
 	unsigned users;
+	struct nv_pd *parent; /* of a parent domain: the PD that it stands for */
 };
 
 struct nv_ah {
@@ -170,6 +171,7 @@ struct nv_swr {
 	uint64_t remote_addr, compare_add, swap;
 	uint32_t rkey;
 	uint32_t ud_qpn, ud_qkey;
+	uint32_t xrc_srqn;
 	struct ibv_ah_attr ud_av;
 	struct nv_device *ud_dev;
 	struct ibv_sge *sge;
@@ -198,6 +200,9 @@ struct nv_srq {
 	uint32_t limit;
 	unsigned users;
 	uint32_t events_reported;
+	struct nv_cq *cq;	/* XRC and tag matching: where its completions go */
+	uint32_t number;	/* XRC */
+	struct nv_srq *next;	/* of the XRC ones */
 };
 
 struct nv_builder; /* the WRs between wr_start and wr_complete */
@@ -234,6 +239,7 @@ static inline struct nv_qp *nv_qp(struct ibv_qp *qp) { return (struct nv_qp *)qp
 static inline struct nv_cq *nv_cq(struct ibv_cq *cq) { return (struct nv_cq *)cq; }
 static inline struct nv_srq *nv_srq(struct ibv_srq *srq) { return (struct nv_srq *)srq; }
 static inline struct nv_pd *nv_pd(struct ibv_pd *pd) { return (struct nv_pd *)pd; }
+static inline struct nv_pd *nv_root(struct ibv_pd *pd) { return pd && nv_pd(pd)->parent ? nv_pd(pd)->parent : nv_pd(pd); }
 
 /* device.c, query.c */
 struct nv_device *nv_device_at(int index);
@@ -297,6 +303,25 @@ int nv_query_srq(struct ibv_srq *, struct ibv_srq_attr *);
 int nv_destroy_srq(struct ibv_srq *);
 int nv_rq_init(struct nv_rq *, uint32_t cap, uint32_t max_sge);
 void nv_rq_free(struct nv_rq *);
+
+struct nv_srq *nv_xrc_srq(uint32_t number);
+int nv_get_srq_num(struct ibv_srq *, uint32_t *);
+
+/* domain.c, match.c */
+struct ibv_td *nv_alloc_td(struct ibv_context *, struct ibv_td_init_attr *);
+int nv_dealloc_td(struct ibv_td *);
+struct ibv_pd *nv_alloc_parent_domain(struct ibv_context *, struct ibv_parent_domain_init_attr *);
+struct ibv_xrcd *nv_open_xrcd(struct ibv_context *, struct ibv_xrcd_init_attr *);
+int nv_close_xrcd(struct ibv_xrcd *);
+struct ibv_mw *nv_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
+int nv_dealloc_mw(struct ibv_mw *);
+int nv_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
+int nv_post_srq_ops(struct ibv_srq *, struct ibv_ops_wr *, struct ibv_ops_wr **);
+struct ibv_wq *nv_create_wq(struct ibv_context *, struct ibv_wq_init_attr *);
+int nv_modify_wq(struct ibv_wq *, struct ibv_wq_attr *);
+int nv_destroy_wq(struct ibv_wq *);
+struct ibv_rwq_ind_table *nv_create_rwq_ind_table(struct ibv_context *, struct ibv_rwq_ind_table_init_attr *);
+int nv_destroy_rwq_ind_table(struct ibv_rwq_ind_table *);
 
 /* null.c */
 int nv_null_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);

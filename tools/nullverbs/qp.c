@@ -9,10 +9,23 @@ static bool sane(const struct ibv_qp_init_attr *i)
 {
 	const struct ibv_qp_cap *c = &i->cap;
 
-	if (i->qp_type != IBV_QPT_RC && i->qp_type != IBV_QPT_UC && i->qp_type != IBV_QPT_UD)
+	switch (i->qp_type) {
+	case IBV_QPT_RC:
+	case IBV_QPT_UC:
+	case IBV_QPT_UD:
+		if (!i->send_cq || !i->recv_cq)
+			return false;
+		break;
+	case IBV_QPT_XRC_SEND:
+		if (!i->send_cq)
+			return false;
+		break;
+	case IBV_QPT_RAW_PACKET: /* with an indirection table only: it receives nothing itself */
+	case IBV_QPT_XRC_RECV:
+		return true;
+	default:
 		return false;
-	if (!i->send_cq || !i->recv_cq)
-		return false;
+	}
 	return c->max_send_wr <= NV_MAX_WR && c->max_recv_wr <= NV_MAX_WR && c->max_send_sge <= NV_MAX_SGE &&
 	       c->max_recv_sge <= NV_MAX_SGE && c->max_inline_data <= NV_MAX_INLINE;
 }
@@ -47,14 +60,34 @@ static void release(struct nv_qp *qp)
 
 static void count_users(struct nv_qp *qp, int by)
 {
-	nv_pd(qp->base.pd)->users += (unsigned)by;
-	nv_cq(qp->base.send_cq)->users += (unsigned)by;
-	nv_cq(qp->base.recv_cq)->users += (unsigned)by;
+	if (qp->base.pd)
+		nv_root(qp->base.pd)->users += (unsigned)by;
+	if (qp->base.send_cq)
+		nv_cq(qp->base.send_cq)->users += (unsigned)by;
+	if (qp->base.recv_cq)
+		nv_cq(qp->base.recv_cq)->users += (unsigned)by;
 	if (qp->base.srq)
 		nv_srq(qp->base.srq)->users += (unsigned)by;
 }
 
-static struct nv_qp *make(struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
+/* What a kind of QP has no use for is not looked at: programs leave it unset. */
+static struct ibv_qp_init_attr used(const struct ibv_qp_init_attr *init)
+{
+	struct ibv_qp_init_attr i = *init;
+
+	if (i.qp_type == IBV_QPT_XRC_SEND || i.qp_type == IBV_QPT_XRC_RECV || i.qp_type == IBV_QPT_RAW_PACKET) {
+		i.recv_cq = NULL;
+		i.srq = NULL;
+		i.cap.max_recv_wr = i.cap.max_recv_sge = 0;
+	}
+	if (i.qp_type == IBV_QPT_XRC_RECV || i.qp_type == IBV_QPT_RAW_PACKET) {
+		i.send_cq = NULL;
+		i.cap = (struct ibv_qp_cap){ 0 };
+	}
+	return i;
+}
+
+static struct nv_qp *make(struct ibv_context *ctx, struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
 {
 	struct nv_qp *qp;
 
@@ -62,10 +95,10 @@ static struct nv_qp *make(struct ibv_pd *pd, const struct ibv_qp_init_attr *init
 	if (posix_memalign((void **)&qp, 64, sizeof(*qp)))
 		return NULL;
 	memset(qp, 0, sizeof(*qp));
-	qp->dev = qp->peer_dev = nv_ctx(pd->context)->dev;
+	qp->dev = qp->peer_dev = nv_ctx(ctx)->dev;
 	qp->init = *init;
 	qp->sig_all = init->sq_sig_all != 0;
-	qp->base.context = pd->context;
+	qp->base.context = ctx;
 	qp->base.qp_context = init->qp_context;
 	qp->base.pd = pd;
 	qp->base.send_cq = init->send_cq;
@@ -83,8 +116,9 @@ static struct nv_qp *make(struct ibv_pd *pd, const struct ibv_qp_init_attr *init
 	return qp;
 }
 
-struct ibv_qp *nv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+static struct ibv_qp *create(struct ibv_context *ctx, struct ibv_pd *pd, const struct ibv_qp_init_attr *given)
 {
+	struct ibv_qp_init_attr of_kind = used(given), *init = &of_kind;
 	struct nv_qp *qp;
 	int err;
 
@@ -92,7 +126,7 @@ struct ibv_qp *nv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 		errno = EINVAL;
 		return NULL;
 	}
-	qp = make(pd, init);
+	qp = make(ctx, pd, init);
 	if (!qp) {
 		errno = ENOMEM;
 		return NULL;
@@ -111,18 +145,22 @@ struct ibv_qp *nv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	return &qp->base;
 }
 
+struct ibv_qp *nv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) { return create(pd->context, pd, init); }
+
 struct ibv_qp *nv_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *init)
 {
-	uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+			 IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	struct ibv_qp *qp;
 
-	(void)ctx;
-	if (init->comp_mask & ~known || !(init->comp_mask & IBV_QP_INIT_ATTR_PD) ||
+	if (init->comp_mask & ~known ||
+	    !(init->comp_mask & (init->qp_type == IBV_QPT_XRC_RECV ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD)) ||
+	    (init->qp_type == IBV_QPT_RAW_PACKET && !(init->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE)) ||
 	    (init->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && init->create_flags)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	qp = nv_create_qp(init->pd, (struct ibv_qp_init_attr *)init);
+	qp = create(ctx, init->comp_mask & IBV_QP_INIT_ATTR_PD ? init->pd : NULL, (struct ibv_qp_init_attr *)init);
 	if (qp && init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && nv_builder_attach(nv_qp(qp))) {
 		nv_destroy_qp(qp);
 		errno = ENOMEM;

@@ -72,6 +72,10 @@ done
 check extended '^total send_wr_posted 210 .* send_wr_failed 3 ' extended
 check extended_plain '^total send_wr_posted 210 .* send_wr_failed 3 ' extended --plain
 check extended_bare '^total send_wr_posted 210 .* send_wr_failed 3 ' extended --bare
+check xrc '^total send_wr_posted 17 .* recv_wr_completed 16 ' xrc
+check domains '^cqe 79' domains
+check elsewhere '^elsewhere 9' elsewhere
+check execs '^total send_wr_posted 30 ' execs
 check extended_ops '^total send_wr_posted 45 .* send_wr_outstanding 0 ' extended_ops
 check extended_threads '^total send_wr_posted 24000 .* send_wr_outstanding 0 ' extended_threads
 check dlvsym '^total send_wr_posted 25 ' dlvsym

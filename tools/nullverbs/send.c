@@ -9,6 +9,8 @@ static struct nv_qp *stalled; /* QPs whose next message waits for a receive */
 
 static bool supported(enum ibv_qp_type type, enum ibv_wr_opcode op)
 {
+	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV)
+		return type == IBV_QPT_XRC_SEND && (op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM);
 	switch (op) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
@@ -22,6 +24,7 @@ static bool supported(enum ibv_qp_type type, enum ibv_wr_opcode op)
 	case IBV_WR_ATOMIC_WRITE:
 	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_LOCAL_INV:
+	case IBV_WR_BIND_MW:
 		return type == IBV_QPT_RC;
 	default:
 		return false;
@@ -68,6 +71,7 @@ static int accept_wr(struct nv_qp *qp, const struct ibv_send_wr *wr)
 	w->signaled = qp->sig_all || wr->send_flags & IBV_SEND_SIGNALED;
 	w->imm = wr->imm_data;
 	w->num_sge = wr->num_sge;
+	w->xrc_srqn = wr->qp_type.xrc.remote_srqn;
 	if (wr->num_sge)
 		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*w->sge));
 	if (wr->send_flags & IBV_SEND_INLINE && accept_inline(qp, w, wr))

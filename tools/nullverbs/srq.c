@@ -49,21 +49,63 @@ struct ibv_srq *nv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	pthread_mutex_init(&srq->base.mutex, NULL);
 	pthread_cond_init(&srq->base.cond, NULL);
 	nv_lock();
-	nv_pd(pd)->users++;
+	nv_root(pd)->users++;
 	nv_unlock();
 	return &srq->base;
 }
 
-/* Only the plain kind: the library's inline function already sends that one to ibv_create_srq. */
+static struct nv_srq *xrc; /* all of them */
+
+struct nv_srq *nv_xrc_srq(uint32_t number)
+{
+	struct nv_srq *s = xrc;
+
+	while (s && s->number != number)
+		s = s->next;
+	return s;
+}
+
+int nv_get_srq_num(struct ibv_srq *srq, uint32_t *number)
+{
+	*number = nv_srq(srq)->number;
+	return *number ? 0 : EINVAL;
+}
+
+/* The plain kind is already sent to ibv_create_srq by the library's inline function. */
 struct ibv_srq *nv_create_srq_ex(struct ibv_context *ctx, struct ibv_srq_init_attr_ex *init)
 {
+	static uint32_t next = 0x500;
+	bool special = init->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && init->srq_type != IBV_SRQT_BASIC;
+	struct ibv_srq *srq;
+
 	(void)ctx;
-	if ((init->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && init->srq_type != IBV_SRQT_BASIC) ||
-	    !(init->comp_mask & IBV_SRQ_INIT_ATTR_PD)) {
+	if (!(init->comp_mask & IBV_SRQ_INIT_ATTR_PD) || (special && !(init->comp_mask & IBV_SRQ_INIT_ATTR_CQ))) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	return nv_create_srq(init->pd, (struct ibv_srq_init_attr *)init);
+	srq = nv_create_srq(init->pd, (struct ibv_srq_init_attr *)init);
+	if (!srq || !special)
+		return srq;
+	nv_lock();
+	nv_srq(srq)->cq = nv_cq(init->cq);
+	nv_srq(srq)->cq->users++;
+	if (init->srq_type == IBV_SRQT_XRC) {
+		nv_srq(srq)->number = ++next;
+		nv_srq(srq)->next = xrc;
+		xrc = nv_srq(srq);
+	}
+	nv_unlock();
+	return srq;
+}
+
+static void forget_xrc(struct nv_srq *srq)
+{
+	struct nv_srq **p = &xrc;
+
+	while (*p && *p != srq)
+		p = &(*p)->next;
+	if (*p)
+		*p = srq->next;
 }
 
 int nv_modify_srq(struct ibv_srq *base, struct ibv_srq_attr *attr, int mask)
@@ -99,7 +141,10 @@ int nv_destroy_srq(struct ibv_srq *base)
 		nv_unlock();
 		return EBUSY;
 	}
-	nv_pd(base->pd)->users--;
+	nv_root(base->pd)->users--;
+	if (srq->cq)
+		srq->cq->users--;
+	forget_xrc(srq);
 	nv_unlock();
 	nv_forget_async(base->context, srq);
 	pthread_mutex_lock(&base->mutex);
