@@ -20,7 +20,7 @@ use telereduce::telemetry::qp::{Qp, QpSpec};
 use telereduce::telemetry::registry::{Address, Device, QpChange, Telemetry};
 
 /// What a hook answers when there is no libibverbs behind it: as if the device were gone.
-fn missing<T>(value: T) -> T {
+pub fn missing<T>(value: T) -> T {
     // SAFETY: errno is the calling thread's own.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     value
@@ -40,12 +40,20 @@ macro_rules! real {
     }};
 }
 
+pub(crate) use real;
+
+// What belongs to providers' own libraries.
+pub use crate::vendor::{
+    efadv_create_cq, efadv_create_driver_qp, efadv_create_qp_ex, mlx5dv_create_qp, mlx5dv_devx_obj_create,
+    mlx5dv_init_obj,
+};
+
 fn telemetry() -> Option<&'static Telemetry> {
     state::get().map(|s| &s.telemetry)
 }
 
 /// Telemetry and device of a context that is counted.
-fn counted(ctx: *mut ibv_context) -> Option<(&'static Telemetry, &'static Device)> {
+pub fn counted(ctx: *mut ibv_context) -> Option<(&'static Telemetry, &'static Device)> {
     Some((telemetry()?, context::find(ctx).filter(|c| c.seen)?.device()?))
 }
 
@@ -119,7 +127,7 @@ pub unsafe fn ibv_create_cq(
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let cq = real(ctx, cqe, cq_context, channel, comp_vector);
-        guard::run(|| cq_created(ctx, cq, false));
+        guard::run(|| cq_created(ctx, cq, false, false));
         cq
     }
 }
@@ -141,7 +149,7 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
         if cq.is_null() {
             cq = real(ctx, attr);
         }
-        guard::run(|| cq_created(ctx, cq.cast(), true));
+        guard::run(|| cq_created(ctx, cq.cast(), true, false));
         cq
     }
 }
@@ -157,7 +165,16 @@ fn with_what_we_read(_: (&Telemetry, &Device), attr: &ibv_cq_init_attr_ex) -> Op
         .then_some(ibv_cq_init_attr_ex { wc_flags: attr.wc_flags | READ, ..*attr })
 }
 
-unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool) {
+/// A CQ was created by a provider's own call.
+///
+/// # Safety
+/// `cq` is null, or it was just created in the context and nobody else knows it yet.
+pub unsafe fn cq_made_by_vendor(ctx: *mut ibv_context, cq: *mut ibv_cq_ex) {
+    // SAFETY: the caller's promise.
+    unsafe { cq_created(ctx, cq.cast(), true, true) };
+}
+
+unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool, opaque: bool) {
     // SAFETY: null or a CQ that was just created.
     let Some(c) = (unsafe { cq.as_ref() }) else { return };
     let (Some((t, device)), Some(known)) = (counted(ctx), context::find(ctx)) else {
@@ -165,19 +182,14 @@ unsafe fn cq_created(ctx: *mut ibv_context, cq: *mut ibv_cq, extended: bool) {
         state::OBJECTS.cqs.remove(cq as usize);
         return;
     };
-    let mut spec = CqSpec {
-        real: known.ops.data.poll_cq,
-        cqe: c.cqe.max(0) as u32,
-        extended: false,
-        tells_qp: true,
-        opaque: false,
-    };
+    let mut spec =
+        CqSpec { real: known.ops.data.poll_cq, cqe: c.cqe.max(0) as u32, extended: false, tells_qp: true, opaque };
     if extended {
         let x = cq.cast::<ibv_cq_ex>();
         // SAFETY: created as an extended one.
         unsafe {
             spec.extended = extended_poll::attach(x);
-            spec.opaque = !spec.extended;
+            spec.opaque |= !spec.extended;
             spec.tells_qp = (*x).read_qp_num.is_some();
         }
     }

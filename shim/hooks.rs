@@ -1,7 +1,7 @@
 //! What the list of hooks in `lib.rs` becomes: an export and a pool of hooks for each, which all end in the function of
 //! the same name in [`crate::control_path`], and typed access to the real functions.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_srq};
 
@@ -36,6 +36,12 @@ impl Subject for *mut ibv_device {
 }
 
 impl Subject for c_int {
+    unsafe fn context(self) -> *mut ibv_context {
+        null_mut()
+    }
+}
+
+impl Subject for *mut c_void {
     unsafe fn context(self) -> *mut ibv_context {
         null_mut()
     }

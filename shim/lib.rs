@@ -27,12 +27,13 @@ mod objects;
 mod send_ops;
 mod state;
 mod unseen;
+mod vendor;
 
 use core::ffi::{CStr, c_int, c_void};
 use hooks::export;
 use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
-    ibv_srq_init_attr,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
 };
 
 // Besides these, [`lookup`] exports `dlsym` and `dlvsym`.
@@ -49,4 +50,10 @@ export! {
     ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
     ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int;
     ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    mlx5dv_init_obj(obj: *mut c_void, obj_type: u64) -> c_int;
+    mlx5dv_create_qp(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex, own: *mut c_void) -> *mut ibv_qp;
+    mlx5dv_devx_obj_create(context: *mut ibv_context, command: *const c_void, bytes: usize, answer: *mut c_void, answer_bytes: usize) -> *mut c_void;
+    efadv_create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex, own: *mut c_void, own_bytes: u32) -> *mut ibv_qp;
+    efadv_create_driver_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr, driver_qp_type: u32) -> *mut ibv_qp;
+    efadv_create_cq(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex, own: *mut c_void, own_bytes: u32) -> *mut ibv_cq_ex;
 }

@@ -65,7 +65,8 @@ pub fn hook(function: Function, real: usize) -> Option<usize> {
     if linked::behind_us(function) == Some(real) {
         return Some(function.exported());
     }
-    let start = objects::find(|o| o.contains(real).then(|| o.is_libibverbs().then(|| o.start()))).flatten()?;
+    let start =
+        objects::find(|o| o.contains(real).then(|| o.is_home_of(function.name()).then(|| o.start()))).flatten()?;
     let Some((library, place)) = place_of(start) else {
         crate::log::line_once(format_args!(
             "more than {POOL} copies of libibverbs are loaded: the devices opened through this one are not counted"
@@ -91,7 +92,7 @@ pub fn place_of(start: usize) -> Option<(&'static Library, usize)> {
         let gone = LOADED
             .iter()
             .map(|l| l.start.load(Relaxed))
-            .find(|old| objects::find(|o| (o.start() == *old && o.is_libibverbs()).then_some(())).is_none())?;
+            .find(|old| objects::find(|o| (o.start() == *old && o.is_hooked()).then_some(())).is_none())?;
         take(gone)
     })
 }

@@ -108,9 +108,9 @@ pub fn unhooked(library: &Library, name: &CStr) -> Option<usize> {
     (!found.is_null()).then_some(found as usize)
 }
 
-/// Start of a libibverbs, and address of a function that it has.
+/// Start of a library that such a function comes from, and the function's address.
 fn function_of(o: &Object<'_>, function: Function) -> Option<(usize, usize)> {
-    let address = o.is_libibverbs().then(|| o.dynamic()?.function(function.name())).flatten()?;
+    let address = o.is_home_of(function.name()).then(|| o.dynamic()?.function(function.name())).flatten()?;
     Some((o.start(), address))
 }
 
@@ -123,7 +123,8 @@ fn stored(function: Function, (start, address): (usize, usize)) -> Option<&'stat
 /// The libibverbs that the calling object is, or is linked with.
 fn of_caller(function: Function, caller: usize) -> Option<&'static Library> {
     let found = objects::find(|calling| {
-        let found = || function_of(calling, function).or_else(|| linked_with(calling, |o| function_of(o, function)));
+        let found =
+            || function_of(calling, function).or_else(|| linked_with(calling, function, |o| function_of(o, function)));
         calling.contains(caller).then(found)
     });
     stored(function, found.flatten()?)
@@ -176,10 +177,21 @@ pub fn is_visible(function: Function, caller: usize) -> bool {
     behind_us(function).is_some() || (caller != 0 && !is_early(caller) && anywhere())
 }
 
+/// Whether any object but ours has such a function.
+pub fn is_anywhere(function: Function) -> bool {
+    let theirs = |o: &Object<'_>| o.dynamic()?.function(function.name()).filter(|at| *at != function.exported());
+    objects::find(theirs).is_some()
+}
+
 /// Whether the code at this address was loaded with the program: before libc, which every program has.
 fn is_early(address: usize) -> bool {
     let libc = next::dlsym_address();
     objects::find(|o| (o.contains(address) || o.contains(libc)).then(|| o.contains(address))).unwrap_or(false)
+}
+
+/// Whether a call of a function came from the library that the function is of.
+pub fn calls_itself(way: Way, function: Function) -> bool {
+    way.caller != 0 && objects::find(|o| o.contains(way.caller).then(|| o.is_home_of(function.name()))).unwrap_or(false)
 }
 
 /// Whether the code at this address is of an object that calls this function of others.
@@ -188,11 +200,11 @@ pub fn calls(address: usize, function: Function) -> bool {
         .unwrap_or(false)
 }
 
-/// What `of` says of the first libibverbs that this object is linked with.
-fn linked_with<T>(user: &Object<'_>, of: impl Fn(&Object<'_>) -> Option<T>) -> Option<T> {
+/// What `of` says of the first library with such a function that this object is linked with.
+fn linked_with<T>(user: &Object<'_>, function: Function, of: impl Fn(&Object<'_>) -> Option<T>) -> Option<T> {
     let user = user.dynamic()?;
     objects::find(|o| {
         let d = o.dynamic()?;
-        (o.is_libibverbs() && user.needs(d.soname()?)).then(|| of(o)).flatten()
+        (o.is_home_of(function.name()) && user.needs(d.soname()?)).then(|| of(o)).flatten()
     })
 }

@@ -105,11 +105,13 @@ unsafe extern "C" fn choose_dlvsym(
 
 /// The result of a `dlsym` of one of our names; `None`: as without us.
 unsafe fn by_name(handle: *mut c_void, function: Function, caller: usize) -> Option<*mut c_void> {
-    if handle == libc::RTLD_NEXT {
-        return None;
-    }
     let real = next::dlsym()?;
     let name = function.name().as_ptr();
+    if handle == libc::RTLD_NEXT {
+        // Our export takes part in that search. Where nobody else has such a function, it is not to be found.
+        // SAFETY: a valid name, which is nowhere behind us.
+        return (!linked::is_anywhere(function)).then(|| unsafe { real(handle, name) });
+    }
     // SAFETY: the program's handle. With RTLD_DEFAULT this is the search of a library that was there from the start.
     let found = unsafe { real(handle, name) };
     let scope = if handle == libc::RTLD_DEFAULT { caller } else { 0 };

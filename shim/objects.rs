@@ -34,18 +34,46 @@ impl Object<'_> {
         Some(unsafe { Dynamic::new(self.bias, entries) })
     }
 
-    /// Whether it is a libibverbs, whatever it is called: libraries that bring their own rename it. Its functions have
-    /// the version that all programs ask for, or, where there are no versions, it has the name.
-    pub fn is_libibverbs(&self) -> bool {
+    /// Whether it is a libibverbs, whatever it is called.
+    fn is_libibverbs(&self) -> bool {
+        self.is(&VERBS)
+    }
+
+    /// Whether it is a library whose functions are hooked.
+    pub fn is_hooked(&self) -> bool {
+        self.is_libibverbs() || PROVIDERS.iter().any(|l| self.is(l))
+    }
+
+    /// Whether it is a library that has the hooked function of this name.
+    pub fn is_home_of(&self, function: &CStr) -> bool {
+        let other = PROVIDERS.iter().find(|l| function.to_bytes().starts_with(l.functions));
+        self.is(other.unwrap_or(&VERBS))
+    }
+
+    fn is(&self, library: &Named) -> bool {
         let named = |name: &CStr| {
             let name = name.to_bytes();
             let base = name.rsplit(|b| *b == b'/').next().unwrap_or(name);
-            base.starts_with(b"libibverbs")
+            base.starts_with(library.file)
         };
-        self.dynamic().is_some_and(|d| d.defines_version(c"IBVERBS_1.1") || d.soname().is_some_and(named))
+        self.dynamic().is_some_and(|d| d.defines_version(library.version) || d.soname().is_some_and(named))
             || named(self.file)
     }
 }
+
+/// How a library is known: libraries that bring their own copy rename it. Its functions have the version that all
+/// programs ask for, or, where there are no versions, it has the name.
+struct Named {
+    functions: &'static [u8],
+    version: &'static CStr,
+    file: &'static [u8],
+}
+
+const VERBS: Named = Named { functions: b"ibv_", version: c"IBVERBS_1.1", file: b"libibverbs" };
+const PROVIDERS: [Named; 2] = [
+    Named { functions: b"mlx5dv_", version: c"MLX5_1.0", file: b"libmlx5" },
+    Named { functions: b"efadv_", version: c"EFA_1.0", file: b"libefa" },
+];
 
 /// Calls `visit` with each object, in the order of loading, until it answers.
 pub fn find<T>(visit: impl FnMut(&Object<'_>) -> Option<T>) -> Option<T> {

@@ -17,7 +17,7 @@ use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
 use crate::shm::layout::{
     ContextRecord, CqRecord, Hooked, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord,
-    SrqRecord, cq_flags,
+    SrqRecord, cq_flags, flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put};
 use crate::sync::{OwnedLock, SpinLock};
@@ -348,6 +348,29 @@ impl Telemetry {
             c.own_rings.push(ring);
         }
         c.cqs.retire(cq.index);
+    }
+
+    /// The QP can be used without verbs from now on.
+    pub fn qp_is_opaque(&self, qp: &Qp) {
+        self.mark(&qp.record.flags, flags::OPAQUE);
+    }
+
+    /// As [`Telemetry::qp_is_opaque`].
+    pub fn cq_is_opaque(&self, cq: &Cq) {
+        self.mark(&cq.record.flags, cq_flags::OPAQUE);
+    }
+
+    fn mark(&self, flags: &AtomicU32, bit: u32) {
+        let _c = self.control();
+        let before = flags.load(Relaxed);
+        put(flags, before | bit);
+        bump(&self.hot.header.objects_opaque, u64::from(before & bit == 0));
+    }
+
+    /// So many queues without a record can be used without verbs.
+    pub fn others_are_opaque(&self, n: u64) {
+        let _c = self.control();
+        bump(&self.hot.header.objects_opaque, n);
     }
 
     /// An SRQ was created at `address`.

@@ -41,6 +41,28 @@ fn what_is_received_elsewhere_is_said_to_be_missing() {
     assert_eq!((s.missed.objects_opaque, s.missed.wrs_unseen, s.missed.objects_untracked), (1, 0, 0));
 }
 
+/// Objects of providers' own calls are counted as far as verbs use them, and marked; bare queues are numbered.
+#[test]
+fn what_can_be_used_without_verbs_is_opaque() {
+    for program in ["opaque", "opaque --dlsym", "opaque --dlvsym"] {
+        let (truth, s) = exact(program, &[]);
+        let opaque = |i: usize| s.qps.iter().find(|q| q.qp_num == truth.qps[i].qpn).expect("this QP").opaque;
+        assert_eq!([0, 1, 2, 3, 4].map(opaque), [true, true, true, true, false], "{program}");
+        assert!(s.cqs.len() == 2 && s.cqs.iter().all(|c| c.opaque), "{program}");
+        assert_eq!(s.missed.objects_opaque, 4 + 2 + 2, "{program}");
+    }
+}
+
+/// Where there is no such library, its calls are found no more than natively.
+#[test]
+fn calls_of_absent_libraries_stay_absent() {
+    let dir = Dir::new();
+    let native = Run::program("absent").run().silent();
+    let o = Run::program("absent").counted(&dir).run().silent();
+    assert_eq!(native.stdout, o.stdout);
+    assert!(o.stdout.contains("mlx5dv_init_obj absent"), "{}", o.stdout);
+}
+
 /// A program that becomes another one: what it did before goes with it, and the other one has a segment of its own.
 #[test]
 fn a_program_that_is_replaced_begins_anew() {
