@@ -25,18 +25,22 @@ const PTHREAD_CANCEL_DISABLE: c_int = 1;
 /// As [`hot`], anywhere else: errno is afterwards what it was before, and a thread that is being cancelled is not ended in
 /// our work, whose frames cannot be unwound, but at the program's next cancellation point.
 pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let mut cancel = 0;
-    // SAFETY: errno is the calling thread's own; the other call writes only to what it is given.
-    let errno = unsafe {
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut cancel);
-        *libc::__errno_location()
-    };
-    let result = hot(work);
+    // SAFETY: errno is the calling thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let result = without_cancellation(|| hot(work));
     // SAFETY: as above.
-    unsafe {
-        *libc::__errno_location() = errno;
-        pthread_setcancelstate(cancel, core::ptr::null_mut());
-    }
+    unsafe { *libc::__errno_location() = errno };
+    result
+}
+
+/// Runs `work`, in which the thread is not cancelled.
+pub fn without_cancellation<T>(work: impl FnOnce() -> T) -> T {
+    let mut cancel = 0;
+    // SAFETY: the call writes only to what it is given.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut cancel) };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { pthread_setcancelstate(cancel, core::ptr::null_mut()) };
     result
 }
 

@@ -7,6 +7,7 @@
 //! through the QP and the CQ ([`extended_send`], [`extended_poll`]). Which libibverbs is behind a hook,
 //! [`library`] and [`linked`] know. Nothing at all happens before a program opens an RDMA device.
 
+mod arena;
 mod context;
 mod control_path;
 mod data_path;
@@ -24,8 +25,10 @@ mod memory_window;
 mod nested;
 mod next;
 mod objects;
+mod own_stack;
 mod send_ops;
 mod state;
+mod sudden;
 mod unseen;
 mod vendor;
 
@@ -36,7 +39,7 @@ use rdma_sys::{
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
 };
 
-// Besides these, [`lookup`] exports `dlsym` and `dlvsym`.
+// Besides these, [`lookup`] exports `dlsym` and `dlvsym`, and [`sudden`] `_exit` and `_Exit`.
 export! {
     ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     verbs_open_device(device: *mut ibv_device, private_data: *mut c_void) -> *mut ibv_context;

@@ -1,4 +1,4 @@
-//! The `dlsym` and `dlvsym` behind ours: the next ones in the program's search order, normally libc's own.
+//! The `dlsym`, `dlvsym`, `_exit` and `_Exit` behind ours: the next ones in the program's search order, normally libc's own.
 //!
 //! They are found by walking the list of loaded objects that the dynamic linker keeps for debuggers. That needs no call
 //! and no lock, so it also works before any constructor ran, and where somebody replaced what we would have called.
@@ -11,6 +11,9 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 /// `dlvsym`.
 pub type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+
+/// `_exit`.
+pub type Exit = unsafe extern "C" fn(c_int) -> !;
 
 /// `struct link_map`, its public part.
 #[repr(C)]
@@ -55,6 +58,21 @@ pub fn dlsym() -> Option<Dlsym> {
 pub fn dlvsym() -> Option<Dlvsym> {
     // SAFETY: libc's function, or null.
     unsafe { core::mem::transmute(dlvsym_address()) }
+}
+
+/// The real `_exit`.
+pub fn _exit() -> Option<Exit> {
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: libc's function, or null.
+    unsafe { core::mem::transmute(address(&FOUND, c"_exit")) }
+}
+
+/// The real `_Exit`.
+#[allow(non_snake_case, reason = "named as the function is")]
+pub fn _Exit() -> Option<Exit> {
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    // SAFETY: libc's function, or null.
+    unsafe { core::mem::transmute(address(&FOUND, c"_Exit")) }
 }
 
 #[inline(always)]

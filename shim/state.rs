@@ -1,7 +1,7 @@
 //! What the process has once it opened a device: settings, identity, telemetry. Made on the first open, made anew in a
 //! forked child that opens a device of its own.
 
-use crate::{context, guard, log};
+use crate::{context, exit, guard, log, sudden};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use telereduce::clock::{Clock, realtime_ns};
 use telereduce::config::{self, Config};
@@ -68,6 +68,7 @@ fn init() -> Option<State> {
         log::line(format_args!("{w}"));
     }
     register_fork_handler();
+    sudden::register();
     CLOCK.start();
     telereduce::aside::on_panic(crate::guard::stop_counting);
     telereduce::sync::allow_owners();
@@ -127,6 +128,7 @@ unsafe extern "C" fn in_child() {
     }
     STATE.store(core::ptr::null_mut(), Release);
     PHASE.store(UNTRIED, Release);
+    exit::after_fork();
     // SAFETY: a forked child has one thread.
     unsafe {
         INIT.force_unlock();

@@ -21,4 +21,5 @@ mod off;
 mod panics;
 mod settings;
 mod snapshot_file;
+mod sudden;
 mod symbols;

@@ -13,17 +13,15 @@ fn only_segment(dir: &Dir) -> PathBuf {
 }
 
 #[test]
-fn killed_or_left_by_exit_without_handlers() {
-    for (program, code, signal) in [("unpolled --kill", None, Some(9)), ("unpolled --exit", Some(0), None)] {
-        let dir = Dir::new();
-        let o = Run::program(program).counted(&dir).run();
-        assert_eq!((o.code, o.signal, o.stderr.as_str()), (code, signal, ""));
-        assert!(!discover::is_locked(&only_segment(&dir)));
-        let s = dir.read(o.pid);
-        assert!(!s.alive);
-        assert_exact(&Truth::parse(o.stdout.lines()), &s);
-        assert_nothing_missed(&s);
-    }
+fn killed() {
+    let dir = Dir::new();
+    let o = Run::program("unpolled --kill").counted(&dir).run();
+    assert_eq!((o.code, o.signal, o.stderr.as_str()), (None, Some(9), ""));
+    assert!(!discover::is_locked(&only_segment(&dir)));
+    let s = dir.read(o.pid);
+    assert!(!s.alive);
+    assert_exact(&Truth::parse(o.stdout.lines()), &s);
+    assert_nothing_missed(&s);
 }
 
 #[test]
