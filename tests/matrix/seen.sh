@@ -41,6 +41,6 @@ unwell() {
               | "the bytes sent by \(.device) do not balance")' | sort -u
     compgen -G "$1/*.json" >/dev/null || echo "no snapshot: the library saw no verbs device"
     grep -h '^telereduce' "$1"/*.txt | head -n 1
-    # A process that crashes leaves its segment behind, to be looked at; one that leaves by _exit does too.
-    [ "$(wc -l <"$1/left")" -le $(($(cat "$1/crashes") + ${by_exit:-0})) ] || echo "left behind in /dev/shm: $(paste -sd' ' "$1/left")"
+    # A process that crashes leaves its segment behind, to be looked at.
+    [ "$(wc -l <"$1/left")" -le "$(cat "$1/crashes")" ] || echo "left behind in /dev/shm: $(paste -sd' ' "$1/left")"
 }

@@ -25,17 +25,14 @@ fio_row() { # VERB[ --thread] CLAIM...
     shift
     [[ $verb != *--thread ]] || threads=--thread
     port=$((port + 1)) # a listener that is gone may hold its port for a while
-    row "fio --ioengine=rdma --verb=$verb" "rdma_cm" "its size, and SENDs of $told bytes for what both sides tell each other${by_exit:+; segments stay: its processes leave by _exit}" \
+    row "fio --ioengine=rdma --verb=$verb" "rdma_cm" "its size, and SENDs of $told bytes for what both sides tell each other" \
         "fio --name=s --ioengine=rdma --hostname=10.2.0.1 --port=$port --rw=read --bs=64k --size=2m --iodepth=16 $threads" \
         "fio --name=c --ioengine=rdma --hostname=10.2.0.1 --port=$port --verb=$verb --rw=write --bs=64k --size=2m" "$@"
 }
-# Unless it is told to use threads, each side's work is done by a child process that leaves by _exit, which runs nobody's
-# finalisers: its segment stays, with all that it counted, for trtop to show and to clean.
-by_exit=2
+# Unless it is told to use threads, each side's work is done by a child process that leaves by _exit.
 fio_row write A.RDMA_WRITE=2097152 A.SEND=$((2 * told)) B.got=$((2 * told)) B.SEND=$told A.got=$told A.wrs=34
 fio_row read A.RDMA_READ=2097152 A.SEND=$((2 * told)) B.got=$((2 * told)) B.SEND=$told A.got=$told A.wrs=34
 fio_row send A.SEND=$((2097152 + told)) B.got=$((2097152 + told)) B.SEND=$told A.got=$told A.wrs=33
-unset by_exit
 fio_row "write --thread" A.RDMA_WRITE=2097152 A.SEND=$((2 * told)) B.got=$((2 * told)) B.SEND=$told A.got=$told A.wrs=34
 
 # fi_row OPTIONS WAY SETTINGS [SUFFIX OF THE DEVICE]
