@@ -53,6 +53,7 @@ exact! {
     extended_sends_and_completions: "extended";
     extended_cqs_polled_by_the_plain_call: "extended --plain";
     extended_verbs_of_a_library_bound_to_itself: "extended", ("LD_LIBRARY_PATH", symbolic());
+    a_child_goes_on_with_extended_objects: "extended_fork";
     partly_accepted_chains: "partial";
     reset_with_work_outstanding: "reset";
     reused_qp_numbers: "qpn_reuse";

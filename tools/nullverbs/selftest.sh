@@ -76,6 +76,7 @@ check xrc '^total send_wr_posted 17 .* recv_wr_completed 16 ' xrc
 check domains '^cqe 79' domains
 check elsewhere '^elsewhere 9' elsewhere
 check execs '^total send_wr_posted 30 ' execs
+check extended_fork '^total send_wr_posted 18 ' extended_fork
 check extended_ops '^total send_wr_posted 45 .* send_wr_outstanding 0 ' extended_ops
 check extended_threads '^total send_wr_posted 24000 .* send_wr_outstanding 0 ' extended_threads
 check dlvsym '^total send_wr_posted 25 ' dlvsym
