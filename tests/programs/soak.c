@@ -37,12 +37,13 @@ uint32_t below(struct worker *w, uint32_t n)
 	return (uint32_t)((w->random >> 16) % n);
 }
 
-/* Most QPs take the number of one that is gone: else the numbers, and tables of them, would grow all the time. */
+/* Most QPs take the number of one that is gone: else the numbers, and tables of them, would grow all the time. A number that
+ * another thread has asked for meanwhile is refused: again. */
 struct ibv_qp *make_qp(struct worker *w, struct ibv_qp_init_attr *init)
 {
 	struct ibv_qp *qp = NULL;
 
-	for (int tries = 0; !qp && tries < 3; tries++) {
+	for (int tries = 0; !qp && tries < 1000; tries++) {
 		if (w->numbers && below(w, 16))
 			CHECK(!script_reuse_qpn(w->number[--w->numbers]));
 		qp = ibv_create_qp(w->dev->pd, init);
