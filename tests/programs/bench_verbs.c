@@ -222,7 +222,8 @@ static void *work(void *arg)
 	CPU_ZERO(&set);
 	CPU_SET(w->cpu, &set);
 	pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-	w->loop(w, w->iters); /* warm up */
+	/* warm up: every QP has its memory before it is measured */
+	w->loop(w, w->iters > 2 * w->qps ? w->iters : 2 * w->qps);
 	for (long r = 0; r < opt.reps; r++) {
 		double t;
 
