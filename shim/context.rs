@@ -2,7 +2,7 @@
 
 use crate::library::Library;
 use crate::memory_window::{self, BindMw};
-use crate::{data_path, log, state, unseen};
+use crate::{control_path, data_path, log, state, unseen};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{
@@ -62,6 +62,27 @@ impl Context {
         unsafe { self.device.load(Acquire).as_ref() }
     }
 
+    /// What stands in for its operations: for each that it has, the hook.
+    fn hooks(&self) -> Ops {
+        let real = &self.ops;
+        // Objects that are made there could be destroyed without our knowing, if nothing else is seen.
+        fn if_seen<T>(seen: bool, real: Option<T>, hook: T) -> Option<T> {
+            real.filter(|_| seen).map(|_| hook)
+        }
+        Ops {
+            data: DataPath {
+                post_send: data_path::post_send,
+                post_recv: data_path::post_recv,
+                post_srq_recv: real.data.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
+                poll_cq: data_path::poll_cq,
+            },
+            bind_mw: real.bind_mw.map(|_| memory_window::bind_mw as BindMw),
+            create_qp_ex: if_seen(self.seen, real.create_qp_ex, control_path::create_qp_ex as CreateQpEx),
+            create_cq_ex: if_seen(self.seen, real.create_cq_ex, control_path::create_cq_ex as CreateCqEx),
+            create_srq_ex: if_seen(self.seen, real.create_srq_ex, control_path::create_srq_ex as CreateSrqEx),
+        }
+    }
+
     /// The operations for an object that is not known.
     pub fn for_unseen(&self) -> &DataPath {
         if self.device().is_some() { &self.unseen } else { &self.ops.data }
@@ -117,35 +138,11 @@ pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, hooked: H
     let unseen = unseen::path(&ops.data);
     let context =
         Context { ops, library, seen, unseen, device: AtomicPtr::new(core::ptr::from_ref(device).cast_mut()) };
-    // Known before it is patched: a hook always finds the real operation.
-    CONTEXTS.insert(ctx as usize, Box::leak(Box::new(context)));
-    c.ops.post_send = Some(data_path::post_send);
-    c.ops.post_recv = Some(data_path::post_recv);
-    c.ops.poll_cq = Some(data_path::poll_cq);
-    if ops.data.post_srq_recv.is_some() {
-        c.ops.post_srq_recv = Some(data_path::post_srq_recv);
-    }
-    if ops.bind_mw.is_some() {
-        c.ops.bind_mw = Some(memory_window::bind_mw);
-    }
-    // Objects that are made there could be destroyed without our knowing.
-    if let Some(v) = extended.filter(|_| seen) {
-        // SAFETY: as above.
-        unsafe {
-            if ops.create_qp_ex.is_some() {
-                (*v).create_qp_ex = Some(crate::control_path::create_qp_ex);
-            }
-            if ops.create_cq_ex.is_some() {
-                (*v).create_cq_ex = Some(crate::control_path::create_cq_ex);
-            }
-            if ops.create_srq_ex.is_some() {
-                (*v).create_srq_ex = Some(crate::control_path::create_srq_ex);
-            }
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { patch(ctx, Box::leak(Box::new(context))) };
 }
 
-/// Puts the real operations back and forgets the context. Returns what [`reattach`] needs.
+/// Puts the real operations back and forgets the context. Returns what [`patch`] needs.
 ///
 /// # Safety
 /// `ctx` is null or an open context that its owner is about to close.
@@ -156,38 +153,15 @@ pub unsafe fn detach(ctx: *mut ibv_context) -> Option<&'static Context> {
     Some(context)
 }
 
-/// Patches a context again whose close failed.
+/// Patches a context, for the first time or again, since its close failed.
 ///
 /// # Safety
-/// `ctx` is the open context that `context` was detached from.
-pub unsafe fn reattach(ctx: *mut ibv_context, context: &'static Context) {
+/// `ctx` is the open context of which `context` has the real operations.
+pub unsafe fn patch(ctx: *mut ibv_context, context: &'static Context) {
+    // Known before it is patched: a hook always finds the real operation.
     CONTEXTS.insert(ctx as usize, context);
-    let hooks = Ops {
-        data: DataPath {
-            post_send: data_path::post_send,
-            post_recv: data_path::post_recv,
-            post_srq_recv: context.ops.data.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
-            poll_cq: data_path::poll_cq,
-        },
-        bind_mw: context.ops.bind_mw.map(|_| memory_window::bind_mw as BindMw),
-        create_qp_ex: context
-            .ops
-            .create_qp_ex
-            .filter(|_| context.seen)
-            .map(|_| crate::control_path::create_qp_ex as CreateQpEx),
-        create_cq_ex: context
-            .ops
-            .create_cq_ex
-            .filter(|_| context.seen)
-            .map(|_| crate::control_path::create_cq_ex as CreateCqEx),
-        create_srq_ex: context
-            .ops
-            .create_srq_ex
-            .filter(|_| context.seen)
-            .map(|_| crate::control_path::create_srq_ex as CreateSrqEx),
-    };
     // SAFETY: the caller's promise.
-    unsafe { put(ctx, &hooks) };
+    unsafe { put(ctx, &context.hooks()) };
 }
 
 unsafe fn put(ctx: *mut ibv_context, ops: &Ops) {

@@ -104,7 +104,7 @@ pub unsafe fn ibv_close_device(way: Way, ctx: *mut ibv_context) -> c_int {
         if let Some(c) = context {
             guard::run(|| {
                 if rc != 0 {
-                    context::reattach(ctx, c);
+                    context::patch(ctx, c);
                 } else if let (Some(t), Some(d)) = (telemetry(), c.device()) {
                     t.close_device(d);
                 }
@@ -316,11 +316,9 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
     // SAFETY: as in `ibv_create_qp`.
     unsafe {
         let qp = real(ctx, attr);
-        let with_send_ops = (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 != 0;
-        let send_ops = with_send_ops.then(|| (*attr).send_ops_flags);
         // It receives by work queues, whose posts are not seen.
         let by_work_queues = (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_IND_TABLE.0 != 0;
-        let how = How { send_ops, opaque: by_work_queues };
+        let how = How::asked(&*attr, by_work_queues);
         guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, how));
         qp
     }
@@ -333,6 +331,14 @@ pub struct How {
     pub send_ops: Option<u64>,
     /// Some of what it does is not seen.
     pub opaque: bool,
+}
+
+impl How {
+    /// As these attributes ask.
+    pub fn asked(attr: &ibv_qp_init_attr_ex, opaque: bool) -> How {
+        let with_send_ops = attr.comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 != 0;
+        How { send_ops: with_send_ops.then_some(attr.send_ops_flags), opaque }
+    }
 }
 
 /// A QP was created, and granted `cap`.

@@ -12,7 +12,6 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_qp_init_attr_mask,
 };
 
 /// What mlx5dv_init_obj is given: for each kind of object, the object and where its description goes.
@@ -64,14 +63,9 @@ pub unsafe fn mlx5dv_create_qp(
     // SAFETY: the caller's promise, passed on; the provider has written the granted capabilities.
     unsafe {
         let qp = real(ctx, attr, own);
-        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, extended(&*attr)));
+        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, How::asked(&*attr, true)));
         qp
     }
-}
-
-fn extended(attr: &ibv_qp_init_attr_ex) -> How {
-    let with_send_ops = attr.comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 != 0;
-    How { send_ops: with_send_ops.then_some(attr.send_ops_flags), opaque: true }
 }
 
 pub unsafe fn mlx5dv_devx_obj_create(
@@ -121,7 +115,7 @@ pub unsafe fn efadv_create_qp_ex(
     // SAFETY: as in `mlx5dv_create_qp`.
     unsafe {
         let qp = real(ctx, attr, own, own_bytes);
-        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, extended(&*attr)));
+        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, How::asked(&*attr, true)));
         qp
     }
 }
