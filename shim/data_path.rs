@@ -234,7 +234,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
         if let Some(c) = OBJECTS.cqs.get_first(cq as usize)
             && let Some(last) = c.lock.try_own()
         {
-            let n = (c.real)(cq, num_entries, wc);
+            let n = (c.spec.real)(cq, num_entries, wc);
             if n == 1 && c.completed_send(&last, &*wc) {
                 return 1;
             }
@@ -254,7 +254,7 @@ unsafe extern "C" fn poll_by_turns(cq: *mut ibv_cq, num_entries: c_int, wc: *mut
         };
         let locked = || {
             let last = c.lock.lock();
-            let n = (c.real)(cq, num_entries, wc);
+            let n = (c.spec.real)(cq, num_entries, wc);
             count_poll(last, c, n, wc)
         };
         // As in `send_through_gate`.
@@ -262,7 +262,7 @@ unsafe extern "C" fn poll_by_turns(cq: *mut ibv_cq, num_entries: c_int, wc: *mut
             Some(h) => through(
                 &h.gate,
                 locked,
-                || (c.real)(cq, num_entries, wc),
+                || (c.spec.real)(cq, num_entries, wc),
                 |n| {
                     count_poll(c.lock.lock(), c, n, wc);
                 },

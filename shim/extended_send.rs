@@ -13,9 +13,9 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use rdma_sys::{ibv_qp, ibv_qp_ex};
-use std::collections::VecDeque;
-use telereduce::sync::{Entry, Gate, SpinLock};
+use telereduce::sync::{Entry, Gate};
 use telereduce::table::PtrMap;
+use telereduce::table::gone::{self, Gone};
 use telereduce::telemetry::batch::Batch;
 use telereduce::telemetry::qp::Qp;
 use telereduce::verbs::{SendFacts, asks_for_completion};
@@ -48,8 +48,7 @@ unsafe impl Send for Hooked {}
 
 static HOOKED: PtrMap<Hooked> = PtrMap::new();
 /// Those of destroyed QPs, not freed yet, so that even a program which posts to one does no harm.
-static GONE: SpinLock<VecDeque<&'static Hooked>> = SpinLock::new(VecDeque::new());
-const MOST_GONE: usize = 64;
+static GONE: Gone<Hooked> = Gone::new();
 
 /// The hooked QP at this address.
 #[inline(always)]
@@ -183,13 +182,13 @@ pub unsafe fn attach(qp: *mut ibv_qp, library: &'static Library, granted: u64, m
     if ops.wr_start.is_none() || ops.wr_complete.is_none() || ops.wr_abort.is_none() {
         return false;
     }
-    let h: &'static Hooked = Box::leak(Box::new(Hooked {
+    let h = gone::live(Hooked {
         real: Real::default(),
         gate: Gate::default(),
         granted,
         state: AtomicU8::new(SHUT),
         batch: UnsafeCell::new(Batch::new(max_send_wr)),
-    }));
+    });
     HOOKED.insert(qp as usize, h);
     // SAFETY: the caller's promise.
     unsafe { send_ops::replace(x, &h.real, granted) };
@@ -230,14 +229,8 @@ pub unsafe fn reattach(qp: *mut ibv_qp, h: &'static Hooked) {
 
 /// It was destroyed.
 pub fn forget(h: &'static Hooked) {
-    let mut gone = GONE.lock();
-    gone.push_back(h);
-    if gone.len() > MOST_GONE
-        && let Some(oldest) = gone.pop_front()
-    {
-        // SAFETY: made by Box::leak in `attach`, in no table, and here only once.
-        drop(unsafe { Box::from_raw(core::ptr::from_ref(oldest).cast_mut()) });
-    }
+    // SAFETY: made live in `attach`, taken out of the table by `detach`, and destroyed once.
+    unsafe { GONE.add(h) };
 }
 
 /// In a forked child.
@@ -248,6 +241,6 @@ pub unsafe fn after_fork() {
     // SAFETY: the caller's promise.
     unsafe {
         HOOKED.reset_after_fork();
-        GONE.force_unlock();
+        GONE.reset_after_fork();
     }
 }

@@ -48,8 +48,6 @@ pub struct Cq {
     pub address: usize,
     /// Its record.
     pub record: &'static CqRecord,
-    /// The provider's poll.
-    pub real: PollCq,
     /// What it was created with.
     pub spec: CqSpec,
     /// Number of the only QP that it serves, [`NONE`] if there are none or several; only kept where completions do not tell.

@@ -8,7 +8,7 @@ use crate::shm::layout::{OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
 use crate::sync::OwnedLock;
 use crate::verbs::{DataPath, SendFacts, recv_bytes, send_facts, single_send_facts};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rdma_sys::{ibv_recv_wr, ibv_send_wr};
 
 /// What a QP is created with.
@@ -76,8 +76,6 @@ pub struct Qp {
     pub(super) hot: &'static Hot,
     /// `SIGNALED` if every send makes a completion.
     sig_all: u64,
-    /// Its own memory.
-    allocation: AtomicPtr<Qp>,
     /// Send queue.
     pub sends: Queue,
     /// Receive queue.
@@ -107,23 +105,8 @@ impl Qp {
             sends: Queue::new(spec.max_send_wr)?,
             recvs: Queue::new(spec.max_recv_wr)?,
             sig_all: if spec.sig_all { SIGNALED } else { 0 },
-            allocation: AtomicPtr::new(core::ptr::null_mut()),
             spec,
         })
-    }
-
-    /// Makes it live until its allocation is freed.
-    pub(super) fn leak(self) -> &'static Qp {
-        let raw = Box::into_raw(Box::new(self));
-        // SAFETY: just allocated.
-        let qp = unsafe { &*raw };
-        qp.allocation.store(raw, Relaxed);
-        qp
-    }
-
-    /// What [`Qp::leak`] has made of it: a `Box` again, once nobody uses it any more.
-    pub(super) fn allocation(&self) -> *mut Qp {
-        self.allocation.load(Relaxed)
     }
 
     /// Whether completions of its sends or receives come to this CQ.

@@ -21,17 +21,16 @@ use crate::shm::layout::{
 };
 use crate::shm::segment::{Identity, Segment, bump, put};
 use crate::sync::{OwnedLock, SpinLock};
+use crate::table::gone::Gone;
 use crate::table::{PtrMap, QpnTable};
 use crate::verbs::PostSrqRecv;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Destroyed QPs that keep their record; destroyed CQs likewise.
 pub const RETAINED: usize = 1024;
-/// Destroyed QPs whose state in memory is kept a while.
-const KEPT_STATES: usize = 64;
 
 /// One opened device context.
 #[derive(Default)]
@@ -127,7 +126,7 @@ struct Control {
     shared_ring: Option<&'static SpinLock<&'static RingRecord>>,
     idle_devices: Vec<&'static Device>,
     /// States of destroyed QPs, not freed yet.
-    gone: VecDeque<&'static Qp>,
+    gone: Gone<Qp>,
 }
 
 impl Telemetry {
@@ -164,7 +163,7 @@ impl Telemetry {
                 rings_made: 0,
                 shared_ring: None,
                 idle_devices: Vec::new(),
-                gone: VecDeque::new(),
+                gone: Gone::new(),
             })
         })();
         let control = pools.inspect_err(|_: &io::Error| segment.unlink())?;
@@ -290,7 +289,6 @@ impl Telemetry {
             index,
             address,
             record,
-            real: spec.real,
             spec,
             only_qp: AtomicU32::new(NONE),
             xrc_srqs: Srqs::default(),

@@ -1,10 +1,11 @@
 //! QPs in the registry: created, modified, reset, destroyed, and what becomes of their records.
 
-use super::{Control, Device, KEPT_STATES, QpChange, RETAINED, Telemetry};
+use super::{Control, Device, QpChange, RETAINED, Telemetry};
 use crate::clock::realtime_ns;
 use crate::shm::layout::{Life, NONE, QpRecord, flags};
 use crate::shm::segment::{bump, put};
 use crate::sync::OwnedGuard;
+use crate::table::gone;
 use crate::telemetry::cq::LastQp;
 use crate::telemetry::fold;
 use crate::telemetry::qp::{Qp, QpSpec};
@@ -51,7 +52,7 @@ impl Telemetry {
             return self.untracked();
         };
         bump(&self.hot.header.objects_opaque, u64::from(spec.opaque));
-        let qp = qp.leak();
+        let qp = gone::live(qp);
         drop(c);
         device.qps.set(spec.qp_num, Some(qp));
         self.objects.qps.insert(address, qp);
@@ -220,13 +221,8 @@ impl Telemetry {
         }
         // Completions cannot find it any more, and those that had are done: it was hidden under its CQs' locks. Posts to a
         // QP that is being destroyed are the application's error; the delay makes even those harmless.
-        c.gone.push_back(qp);
-        if c.gone.len() > KEPT_STATES
-            && let Some(oldest) = c.gone.pop_front()
-        {
-            // SAFETY: made by Qp::leak in `create_qp`, in no table, and here only once.
-            drop(unsafe { Box::from_raw(oldest.allocation()) });
-        }
+        // SAFETY: made live in `create_qp`, in no table, and retired once.
+        unsafe { c.gone.add(qp) };
     }
 }
 
