@@ -269,18 +269,21 @@ mod models {
     fn the_owner_and_another_thread_are_never_both_inside() {
         OWNERS.store(true, Relaxed);
         loom::model(|| {
+            // SAFETY: whoever adds holds the lock.
+            let add = |v: *mut u32| unsafe { *v += 1 };
             let lock = Arc::new(OwnedLock::new(UnsafeCell::new(0)));
-            lock.lock().with_mut(|v| unsafe { *v += 1 });
+            lock.lock().with_mut(add);
             let other = loom::thread::spawn({
                 let lock = lock.clone();
-                move || lock.lock().with_mut(|v| unsafe { *v += 1 })
+                move || lock.lock().with_mut(add)
             });
             if let Some(mine) = lock.try_own() {
-                mine.with_mut(|v| unsafe { *v += 1 });
+                mine.with_mut(add);
             } else {
-                lock.lock().with_mut(|v| unsafe { *v += 1 });
+                lock.lock().with_mut(add);
             }
             other.join().unwrap();
+            // SAFETY: read under the lock.
             lock.lock().with(|v| assert_eq!(unsafe { *v }, 3));
         });
     }

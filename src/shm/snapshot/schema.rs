@@ -1,0 +1,276 @@
+//! The documented objects, field by field.
+
+use crate::shm::model::{CqView, Line, SrqView};
+use crate::telemetry::histogram::Latency;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Value of [`Snapshot::schema`].
+pub const SCHEMA: &str = "telereduce/1";
+
+/// A whole dump.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// When it was taken.
+    pub time_ns: u64,
+    /// One per process.
+    pub segments: Vec<SegmentJson>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SegmentJson {
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Start time, clock ticks since boot.
+    pub start_time_ticks: u64,
+    /// Command line.
+    pub command: String,
+    /// Host name.
+    pub host: String,
+    /// Rank from the launcher, or null.
+    pub rank: Option<u64>,
+    /// World size from the launcher, or null.
+    pub world_size: Option<u64>,
+    /// Whether the process ran when the snapshot was taken. At exit the program itself writes `false`.
+    pub alive: bool,
+    /// When the segment was created.
+    pub created_ns: u64,
+    /// When the process last used verbs.
+    pub heartbeat_ns: u64,
+    /// In how many sends one has its latency measured, the next signaled one; 0 = none.
+    pub latency_every: u32,
+    /// What could not be counted.
+    pub missed: Missed,
+    /// Device contexts, closed ones too while their record lasts.
+    pub contexts: Vec<ContextJson>,
+    /// Ports.
+    pub ports: Vec<PortJson>,
+    /// Peers.
+    pub peers: Vec<PeerJson>,
+    /// QPs, destroyed ones too while their record lasts.
+    pub qps: Vec<QpJson>,
+    /// Shared receive queues.
+    pub srqs: Vec<SrqView>,
+    /// Completion queues.
+    pub cqs: Vec<CqView>,
+    /// Newest completion events, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventJson>,
+}
+
+/// What could not be counted; all zero when everything was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missed {
+    /// QPs, CQs and SRQs without a record (no memory left in the segment).
+    pub objects_untracked: u64,
+    /// WRs posted to QPs and SRQs that are not counted: made by calls that were not seen, or without a record.
+    pub wrs_unseen: u64,
+    /// QPs and CQs ever created that are marked `opaque`.
+    pub objects_opaque: u64,
+    /// Completions of WRs that were never seen posted.
+    pub completions_unmatched: u64,
+    /// Panics inside the library; after the first, counting stopped.
+    pub panics: u64,
+    /// Events overwritten before this snapshot.
+    pub events_overwritten: u64,
+}
+
+/// Per-opcode, per-status and latency details.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Details {
+    /// Posted, by opcode (`RDMA_WRITE`, ...); opcodes never used are left out.
+    pub opcodes: BTreeMap<String, Posted>,
+    /// Send completions in error, by status (`WR_FLUSH_ERR`, ...).
+    pub errors: BTreeMap<String, u64>,
+    /// Receive completions in error, by status.
+    pub recv_errors: BTreeMap<String, u64>,
+    /// Post to poll of sampled signaled sends.
+    pub latency_post_to_poll: LatencyJson,
+}
+
+/// WRs and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posted {
+    /// Work requests.
+    pub wr: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A latency histogram with the usual percentiles, all ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyJson {
+    /// Samples.
+    pub samples: u64,
+    /// Mean.
+    pub mean_ns: Option<u64>,
+    /// Median.
+    pub p50_ns: Option<u64>,
+    /// 90 %.
+    pub p90_ns: Option<u64>,
+    /// 99 %.
+    pub p99_ns: Option<u64>,
+    /// 99.9 %.
+    pub p999_ns: Option<u64>,
+    /// Largest.
+    pub max_ns: Option<u64>,
+    /// `[lower bound, samples]` of each bucket in use.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// An opened device context.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ContextJson {
+    /// Device name.
+    pub device: Option<String>,
+    /// False once it was closed.
+    pub live: bool,
+    /// How calls about it are reached: `linked`, `looked_up` (by dlsym or dlvsym), `provider`, or `unseen`: past the hooks,
+    /// nothing on it is counted.
+    pub hooked: String,
+    /// When it was opened.
+    pub opened_ns: u64,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortJson {
+    /// Device name.
+    pub device: String,
+    /// Port number; 0 = QPs of the device that never reached INIT.
+    pub port: u32,
+    /// QPs alive on it.
+    pub qps_live: u32,
+    /// Counters.
+    #[serde(flatten)]
+    pub line: Line,
+    /// Details.
+    #[serde(flatten)]
+    pub details: Details,
+}
+
+/// A peer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerJson {
+    /// Local device.
+    pub device: String,
+    /// Local port.
+    pub port: u32,
+    /// Remote GID as IPv6 text, or null.
+    pub gid: Option<String>,
+    /// IP address that the GID stands for, or null.
+    pub ip: Option<String>,
+    /// Remote LID, 0 if none.
+    pub lid: u32,
+    /// QPs alive with this peer.
+    pub qps_live: u32,
+    /// Counters.
+    #[serde(flatten)]
+    pub line: Line,
+    /// Details.
+    #[serde(flatten)]
+    pub details: Details,
+}
+
+/// A QP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QpJson {
+    /// Number.
+    pub qp_num: u32,
+    /// `RC`, `UC`, `UD`, ...
+    pub r#type: String,
+    /// `INIT`, `RTS`, ... as last set; null once destroyed.
+    pub state: Option<String>,
+    /// Whether it still exists.
+    pub live: bool,
+    /// Device, or null before INIT.
+    pub device: Option<String>,
+    /// Port, or null before INIT.
+    pub port: Option<u32>,
+    /// Peer's IP address or GID, or null.
+    pub peer: Option<String>,
+    /// Peer's QP number, or null.
+    pub dest_qp_num: Option<u32>,
+    /// Index in `srqs` by its `index`, or null.
+    pub srq: Option<u32>,
+    /// Granted send queue depth.
+    pub max_send_wr: u32,
+    /// Granted receive queue depth.
+    pub max_recv_wr: u32,
+    /// True if some of what it does may not be seen; what was seen is counted.
+    pub opaque: bool,
+    /// Creation.
+    pub created_ns: u64,
+    /// Counters.
+    #[serde(flatten)]
+    pub line: Line,
+    /// Details.
+    #[serde(flatten)]
+    pub details: Details,
+    /// The last error that was not a flush, or null.
+    pub last_error: Option<ErrorJson>,
+}
+
+/// An error completion.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorJson {
+    /// Status (`RETRY_EXC_ERR`, ...).
+    pub status: String,
+    /// The vendor's number.
+    pub vendor_err: u32,
+    /// The WR's id.
+    pub wr_id: u64,
+    /// When it was polled.
+    pub time_ns: u64,
+}
+
+/// A completion event.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EventJson {
+    /// When the completion was polled.
+    pub end_ns: u64,
+    /// Device, or null.
+    pub device: Option<String>,
+    /// Port, or null.
+    pub port: Option<u32>,
+    /// QP number.
+    pub qp_num: u32,
+    /// Peer's IP address or GID, or null.
+    pub peer: Option<String>,
+    /// `SUCCESS` or the error.
+    pub status: String,
+    /// Bytes retired.
+    pub bytes: u64,
+    /// WRs outstanding on the QP after it.
+    pub wr_outstanding: u64,
+    /// Bytes outstanding on the QP after it.
+    pub bytes_outstanding: u64,
+    /// Post to poll, or null if not sampled.
+    pub latency_ns: Option<u64>,
+}
+
+impl From<&Latency> for LatencyJson {
+    fn from(l: &Latency) -> Self {
+        LatencyJson {
+            samples: l.count,
+            mean_ns: l.sum_ns.checked_div(l.count),
+            p50_ns: l.quantile(0.5),
+            p90_ns: l.quantile(0.9),
+            p99_ns: l.quantile(0.99),
+            p999_ns: l.quantile(0.999),
+            max_ns: (l.count > 0).then_some(l.max_ns),
+            buckets: l
+                .buckets
+                .iter()
+                .enumerate()
+                .filter(|(_, n)| **n > 0)
+                .map(|(i, n)| (crate::telemetry::histogram::lower_bound(i), *n))
+                .collect(),
+        }
+    }
+}
