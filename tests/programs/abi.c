@@ -26,9 +26,7 @@ int main(int argc, char **argv)
 	printf("create_cq_ex %d\n", cq_ex != NULL);
 	CHECK(cq_ex ? !ibv_destroy_cq(ibv_cq_ex_to_cq(cq_ex)) : errno == EOPNOTSUPP);
 	cq = cq_make(d, 64);
-	a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	b = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	q_pair(a, b);
+	a = q_couple(d, cq, &b);
 	CHECK(!post_recvs(b, RECV_ID, 5, 100));
 	for (int i = 0; i < 5; i++)
 		CHECK(!post(a, IBV_WR_SEND, (uint64_t)i, 100, IBV_SEND_SIGNALED));

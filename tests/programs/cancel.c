@@ -15,9 +15,7 @@ static void *work(void *unused)
 	CHECK(!pthread_cancel(pthread_self()));
 	d = dev_open(0);
 	cq = cq_make(d, 64);
-	a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	b = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	q_pair(a, b);
+	a = q_couple(d, cq, &b);
 	for (int i = 0; i < 10; i++)
 		CHECK(!post(a, IBV_WR_RDMA_WRITE, (uint64_t)i, 4096, IBV_SEND_SIGNALED));
 	CHECK(drain(cq) == 10);

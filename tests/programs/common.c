@@ -2,6 +2,7 @@
 #include "common.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdarg.h>
 
 void die(const char *format, ...)
@@ -118,6 +119,53 @@ void q_pair(struct q *a, struct q *b)
 		q_to(b, a);
 }
 
+struct q *q_couple(struct dev *d, struct ibv_cq *cq, struct q **peer)
+{
+	struct q *q = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
+
+	*peer = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
+	q_pair(q, *peer);
+	return q;
+}
+
+struct q *q_half_polled(void)
+{
+	struct dev *d = dev_open(0);
+	struct ibv_cq *cq = cq_make(d, 64);
+	struct q *peer, *q = q_couple(d, cq, &peer);
+
+	for (int i = 0; i < 20; i++)
+		CHECK(!post(q, IBV_WR_RDMA_WRITE, (uint64_t)i, 1000, i % 2 ? IBV_SEND_SIGNALED : 0));
+	CHECK(drain_n(cq, 7) == 7);
+	return q;
+}
+
+struct ibv_cq_ex *cq_make_extended(struct dev *d, uint32_t cqe)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = cqe, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(d->ctx, &attr);
+
+	CHECK(cq);
+	return cq;
+}
+
+struct q *q_make_extended(struct dev *d, struct ibv_cq_ex *cq)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.cap = { 64, 1, 1, 1, 0 },
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+		.pd = d->pd,
+		.send_cq = ibv_cq_ex_to_cq(cq),
+		.recv_cq = ibv_cq_ex_to_cq(cq),
+	};
+	struct q *q = q_adopt(d, ibv_create_qp_ex(d->ctx, &init));
+
+	q_pair(q, q);
+	return q;
+}
+
 static void move_to(struct q *q, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr a = { .qp_state = state };
@@ -204,6 +252,20 @@ int post(struct q *q, enum ibv_wr_opcode op, uint64_t wr_id, uint32_t bytes, uns
 
 	chain_add(&c, q, op, wr_id, bytes, flags, 1);
 	return chain_post(&c, q, NULL);
+}
+
+void post_patiently(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	while (wr) {
+		int err = ibv_post_send(qp, wr, &bad);
+
+		CHECK(!err || err == ENOMEM);
+		wr = err ? bad : NULL;
+		if (err)
+			sched_yield();
+	}
 }
 
 int post_recv(struct q *q, uint64_t wr_id, uint32_t bytes)

@@ -90,6 +90,10 @@ struct q *q_adopt(struct dev *, struct ibv_qp *); /* a QP made by other means, p
 void q_init(struct q *);	  /* RESET -> INIT */
 void q_to(struct q *, struct q *peer); /* INIT -> RTR -> RTS */
 void q_pair(struct q *, struct q *); /* both ways, from RESET */
+struct q *q_couple(struct dev *, struct ibv_cq *, struct q **peer); /* two over one CQ, connected */
+struct q *q_half_polled(void);	  /* the first device's: of 20 WRITEs of 1000 bytes, every second signaled, 7 CQEs are polled */
+struct ibv_cq_ex *cq_make_extended(struct dev *, uint32_t cqe);
+struct q *q_make_extended(struct dev *, struct ibv_cq_ex *); /* WRITEs to itself, with ibv_wr_* too */
 void q_reset(struct q *);
 void q_error(struct q *);
 void q_destroy(struct q *);
@@ -106,6 +110,7 @@ struct ibv_send_wr *chain_add(struct chain *, struct q *, enum ibv_wr_opcode, ui
 			      unsigned flags, int sges);
 int chain_post(struct chain *, struct q *, int *accepted); /* empties the chain */
 int post(struct q *, enum ibv_wr_opcode, uint64_t wr_id, uint32_t bytes, unsigned flags);
+void post_patiently(struct ibv_qp *, struct ibv_send_wr *); /* waits for room as often as need be; keeps no truth */
 int post_recv(struct q *, uint64_t wr_id, uint32_t bytes);
 int post_recvs(struct q *, uint64_t first_id, int n, uint32_t bytes);
 

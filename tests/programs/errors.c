@@ -5,15 +5,6 @@
 static struct dev *d;
 static struct ibv_cq *cq;
 
-static struct q *fresh(struct q **peer)
-{
-	struct q *a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-
-	*peer = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	q_pair(a, *peer);
-	return a;
-}
-
 static void done(struct q *a, struct q *b)
 {
 	q_destroy(a);
@@ -23,7 +14,7 @@ static void done(struct q *a, struct q *b)
 /* WRs 1..10, signaled 3, 6, 10; number 5 fails. CQEs: 3 good, 5 bad, 6..10 flushed, and two flushed receives. */
 static void middle(void)
 {
-	struct q *b, *a = fresh(&b);
+	struct q *b, *a = q_couple(d, cq, &b);
 	struct chain c = { .n = 0 };
 
 	CHECK(!post_recvs(a, RECV_ID | 1, 2, 64) && !script_hold(a, true) &&
@@ -40,7 +31,7 @@ static void middle(void)
 
 static void bad_key(bool remote)
 {
-	struct q *b, *a = fresh(&b);
+	struct q *b, *a = q_couple(d, cq, &b);
 	struct chain c = { .n = 0 };
 	struct ibv_send_wr *wr;
 
@@ -58,7 +49,7 @@ static void bad_key(bool remote)
 
 static void no_receive(void)
 {
-	struct q *b, *a = fresh(&b);
+	struct q *b, *a = q_couple(d, cq, &b);
 
 	CHECK(!post(a, IBV_WR_SEND, 1, 200, IBV_SEND_SIGNALED) && drain(cq) == 1);
 	CHECK(a->n.send_wr_failed == 1);
@@ -68,7 +59,7 @@ static void no_receive(void)
 /* The receive is too small: both ends fail. */
 static void too_long(void)
 {
-	struct q *b, *a = fresh(&b);
+	struct q *b, *a = q_couple(d, cq, &b);
 
 	CHECK(!post_recvs(b, RECV_ID | 1, 2, 100));
 	CHECK(!post(a, IBV_WR_SEND, 1, 200, 0) && drain(cq) == 3);
@@ -79,7 +70,7 @@ static void too_long(void)
 /* Six held WRs are flushed by modify; two of the flush CQEs are polled, the rest go with the QP. */
 static void by_modify(void)
 {
-	struct q *b, *a = fresh(&b);
+	struct q *b, *a = q_couple(d, cq, &b);
 
 	CHECK(!script_hold(a, true));
 	for (uint64_t i = 1; i <= 6; i++)
@@ -93,7 +84,7 @@ static void by_modify(void)
 /* Unsignaled WRs that succeeded have no CQE; ERR does not flush them, and only destroying ends them. */
 static void unseen(void)
 {
-	struct q *b, *a = fresh(&b);
+	struct q *b, *a = q_couple(d, cq, &b);
 
 	for (uint64_t i = 1; i <= 3; i++)
 		CHECK(!post(a, IBV_WR_RDMA_WRITE, i, 300, 0));

@@ -46,23 +46,13 @@ static void child_ends(pid_t pid)
 
 int main(void)
 {
-	struct ibv_cq_init_attr_ex attr = { .cqe = 64, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
-	struct ibv_qp_init_attr_ex init = {
-		.cap = { 64, 1, 1, 1, 0 },
-		.qp_type = IBV_QPT_RC,
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
-	};
 	struct ibv_poll_cq_attr poll = { 0 };
 	pid_t pid;
 
 	want_model();
 	d = dev_open(0);
-	CHECK((cq = ibv_create_cq_ex(d->ctx, &attr)));
-	init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
-	init.pd = d->pd;
-	q = q_adopt(d, ibv_create_qp_ex(d->ctx, &init));
-	q_pair(q, q);
+	cq = cq_make_extended(d, 64);
+	q = q_make_extended(d, cq);
 	for (uint64_t round = 0; round < 3; round++) {
 		begin(round);
 		CHECK((pid = fork()) >= 0);

@@ -47,7 +47,7 @@ static void one_batch(uint64_t id)
 static void one_chain(uint64_t id)
 {
 	struct ibv_sge sge = { (uintptr_t)d->buf, BYTES, d->mr->lkey };
-	struct ibv_send_wr wr[BATCH] = { 0 }, *at = wr, *bad;
+	struct ibv_send_wr wr[BATCH] = { 0 };
 
 	for (int i = 0; i < BATCH; i++) {
 		wr[i] = (struct ibv_send_wr){ .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
@@ -56,14 +56,7 @@ static void one_chain(uint64_t id)
 		wr[i].wr.rdma.remote_addr = (uintptr_t)d->buf + BUFFER / 2;
 		wr[i].wr.rdma.rkey = d->mr->rkey;
 	}
-	while (at) {
-		int err = ibv_post_send(q->qp, at, &bad);
-
-		CHECK(!err || err == ENOMEM);
-		at = err ? bad : NULL;
-		if (err)
-			sched_yield();
-	}
+	post_patiently(q->qp, wr);
 }
 
 static void *sender(void *arg)
@@ -122,13 +115,6 @@ static void *poller(void *arg)
 
 int main(int argc, char **argv)
 {
-	struct ibv_cq_init_attr_ex attr = { .cqe = 256, .wc_flags = IBV_WC_EX_WITH_QP_NUM };
-	struct ibv_qp_init_attr_ex init = {
-		.cap = { 64, 1, 1, 1, 0 },
-		.qp_type = IBV_QPT_RC,
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
-	};
 	pthread_t t[MAX], p[3];
 	uint64_t wrs;
 
@@ -137,11 +123,8 @@ int main(int argc, char **argv)
 	count = arg_number(argc, argv, "count", 2000);
 	CHECK(threads >= 1 && threads <= MAX);
 	d = dev_open(0);
-	CHECK((cq = ibv_create_cq_ex(d->ctx, &attr)));
-	init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
-	init.pd = d->pd;
-	q = q_adopt(d, ibv_create_qp_ex(d->ctx, &init));
-	q_pair(q, q);
+	cq = cq_make_extended(d, 256);
+	q = q_make_extended(d, cq);
 	left = threads * count;
 	for (long i = 0; i < 3; i++)
 		CHECK(!pthread_create(&p[i], NULL, poller, (void *)(intptr_t)i));

@@ -6,21 +6,13 @@
 #include <infiniband/verbs.h>
 
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "check.h"
 
 #undef ibv_reg_mr
 
 #define FLOW_WRITES 25
 #define FLOW_BYTES 4000
-
-#define CHECK(cond) \
-	do { \
-		if (!(cond)) { \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
-			exit(1); \
-		} \
-	} while (0)
 
 struct flow {
 	char *buf;

@@ -22,9 +22,7 @@ static void own_device(void)
 	printf("child %d begin\n", (int)getpid());
 	d = dev_open(0);
 	cq = cq_make(d, 64);
-	a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	b = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	q_pair(a, b);
+	a = q_couple(d, cq, &b);
 	traffic(a, 11, 333);
 	q_destroy(a);
 	q_destroy(b);
@@ -70,9 +68,7 @@ int main(void)
 	CHECK(!ibv_fork_init());
 	d = dev_open(0);
 	cq = cq_make(d, 256);
-	a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	b = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	q_pair(a, b);
+	a = q_couple(d, cq, &b);
 	traffic(a, 5, 100);
 	for (int how = 0; how < 4; how++) {
 		CHECK(!post(a, IBV_WR_RDMA_WRITE, 50, 1, 0)); /* outstanding while forking */

@@ -10,9 +10,7 @@ int main(void)
 	want_model();
 	d = dev_open(0);
 	cq = cq_make(d, 64);
-	a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	b = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	q_pair(a, b);
+	a = q_couple(d, cq, &b);
 	for (int i = 0; i < 40; i++) {
 		CHECK(!post(a, IBV_WR_RDMA_WRITE, (uint64_t)i, 4096, i % 4 == 3 ? IBV_SEND_SIGNALED : 0));
 		drain(cq);

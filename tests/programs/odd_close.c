@@ -2,15 +2,6 @@
  * the same device opened again. */
 #include "common.h"
 
-static struct q *pair(struct dev *d, struct ibv_cq *cq, struct q **peer)
-{
-	struct q *a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-
-	*peer = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	q_pair(a, *peer);
-	return a;
-}
-
 static void traffic(struct q *a, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -29,7 +20,7 @@ int main(void)
 	/* closed with everything alive and a WR outstanding */
 	d = dev_open(0);
 	cq = cq_make(d, 64);
-	a = pair(d, cq, &b);
+	a = q_couple(d, cq, &b);
 	traffic(a, 10);
 	CHECK(!post(a, IBV_WR_RDMA_WRITE, 1, 64, 0));
 	CHECK(!ibv_close_device(d->ctx));
@@ -39,7 +30,7 @@ int main(void)
 	/* refused in the wrong order, and possible after that */
 	d = dev_open(0);
 	cq = cq_make(d, 64);
-	a = pair(d, cq, &b);
+	a = q_couple(d, cq, &b);
 	CHECK(ibv_destroy_cq(cq) == EBUSY && ibv_dealloc_pd(d->pd) == EBUSY);
 	traffic(a, 20);
 	q_destroy(b);
@@ -53,8 +44,8 @@ int main(void)
 	e = dev_open(0);
 	cq = cq_make(d, 64);
 	cq_e = cq_make(e, 64);
-	a = pair(d, cq, &b);
-	x = pair(e, cq_e, &y);
+	a = q_couple(d, cq, &b);
+	x = q_couple(e, cq_e, &y);
 	CHECK(d->ctx != e->ctx && a->qpn != x->qpn);
 	traffic(a, 5);
 	traffic(x, 6);

@@ -17,10 +17,8 @@ static void *own(void *arg)
 {
 	long me = (long)(intptr_t)arg;
 	struct ibv_cq *cq = cq_make(d, 256);
-	struct q *a = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
-	struct q *b = q_make(d, &(struct shape){ .send_cq = cq, .recv_cq = cq });
+	struct q *b, *a = q_couple(d, cq, &b);
 
-	q_pair(a, b);
 	for (long i = 0; i < count; i++) {
 		CHECK(!post(a, IBV_WR_RDMA_WRITE, (uint64_t)i, 10 + (uint32_t)me, i % 8 == 7 ? IBV_SEND_SIGNALED : 0));
 		if (i % 16 == 15)
@@ -37,7 +35,7 @@ static void *own(void *arg)
 static void *together(void *arg)
 {
 	struct ibv_sge sge = { (uintptr_t)d->buf, 100, d->mr->lkey };
-	struct ibv_send_wr wr[2] = { 0 }, *bad;
+	struct ibv_send_wr wr[2] = { 0 };
 	uint64_t remote = (uintptr_t)d->buf + BUFFER / 2;
 
 	for (int k = 0; k < 2; k++) {
@@ -50,18 +48,8 @@ static void *together(void *arg)
 	}
 	wr[0].next = &wr[1];
 	wr[1].send_flags = IBV_SEND_SIGNALED;
-	for (long i = 0; i < count; i++) {
-		struct ibv_send_wr *at = wr;
-
-		while (at) {
-			int err = ibv_post_send(shared->qp, at, &bad);
-
-			CHECK(!err || err == ENOMEM);
-			at = err ? bad : NULL;
-			if (err)
-				sched_yield();
-		}
-	}
+	for (long i = 0; i < count; i++)
+		post_patiently(shared->qp, wr);
 	return NULL;
 }
 

@@ -5,21 +5,13 @@
 #include <librpma.h>
 
 #include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "../../programs/check.h"
 
 #define MESSAGES 20
 #define SIZE 8192
 #define PORT "7204"
-
-#define CHECK(cond) \
-	do { \
-		if (!(cond)) { \
-			fprintf(stderr, "rpma: %s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
-			exit(1); \
-		} \
-	} while (0)
 
 static unsigned char memory[2 * SIZE] __attribute__((aligned(4096)));
 

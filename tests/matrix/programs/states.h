@@ -2,18 +2,9 @@
  * that load it share them. */
 #include <infiniband/verbs.h>
 
-#include <stdio.h>
-#include <stdlib.h>
+#include "../../programs/check.h"
 
 #define GID_INDEX 1 /* the first IPv4 alias of a laboratory device */
-
-#define CHECK(cond) \
-	do { \
-		if (!(cond)) { \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
-			exit(1); \
-		} \
-	} while (0)
 
 static inline int to_init(struct ibv_qp_attr *a)
 {
