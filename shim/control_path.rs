@@ -15,7 +15,7 @@ use rdma_sys::{
     ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask, ibv_srq_type,
 };
 use telereduce::shm::layout::Hooked;
-use telereduce::telemetry::cq::{Cq, CqSpec};
+use telereduce::telemetry::cq::CqSpec;
 use telereduce::telemetry::qp::{Qp, QpSpec};
 use telereduce::telemetry::registry::{Address, Device, QpChange, Telemetry};
 
@@ -206,10 +206,8 @@ pub unsafe fn ibv_destroy_cq(way: Way, cq: *mut ibv_cq) -> c_int {
         });
         let pointers = guard::run(|| extended_poll::detach(cq)).flatten();
         let rc = real(cq);
-        if rc != 0
-            && let Some(p) = pointers
-        {
-            guard::run(|| extended_poll::reattach(cq, p));
+        if let Some(p) = pointers {
+            guard::run(|| if rc == 0 { extended_poll::forget(p) } else { extended_poll::reattach(cq, p) });
         }
         if let Some((t, state)) = hidden.flatten() {
             guard::run(|| if rc == 0 { t.forget_cq(state) } else { t.show_cq(cq as usize, state) });
@@ -287,8 +285,6 @@ pub unsafe fn ibv_destroy_srq(way: Way, srq: *mut ibv_srq) -> c_int {
         if let Some((t, hidden)) = hidden.flatten() {
             guard::run(|| {
                 if rc == 0 {
-                    // Its completions can no longer come.
-                    state::OBJECTS.cqs.for_each(|cq| cq.remove_xrc_srq(hidden));
                     t.forget_srq(hidden);
                 } else {
                     t.show_srq(srq as usize, hidden);
@@ -375,12 +371,7 @@ pub unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, how: 
         srq: objects.srqs.find(q.srq),
     };
     t.create_qp(device, qp as usize, spec);
-    look_for_only_qp(&spec);
-}
-
-/// CQs whose completions do not tell of which QP they are need to know whether there is but one.
-fn look_for_only_qp(spec: &QpSpec) {
-    spec.send_cq.into_iter().chain(spec.recv_cq).for_each(Cq::look_for_only_qp);
+    t.look_for_only_qp(&spec);
 }
 
 /// A QP that is counted.
@@ -433,7 +424,7 @@ pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {
         let hidden = guard::run(|| {
             let (t, device, q) = known_qp(qp)?;
             t.hide_qp(device, q);
-            look_for_only_qp(&q.spec);
+            t.look_for_only_qp(&q.spec);
             Some((t, device, q))
         });
         let pointers = guard::run(|| extended_send::detach(qp)).flatten();
@@ -447,7 +438,7 @@ pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {
                     t.retire_qp(q);
                 } else {
                     t.show_qp(device, q);
-                    look_for_only_qp(&q.spec);
+                    t.look_for_only_qp(&q.spec);
                 }
             });
         }

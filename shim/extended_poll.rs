@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::Rel
 use rdma_sys::{ibv_cq, ibv_cq_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_status};
 use telereduce::sync::{Entry, Gate};
 use telereduce::table::PtrMap;
+use telereduce::table::gone::{self, Gone};
 use telereduce::telemetry::cq::{Cq, LastQp};
 
 type StartPoll = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
@@ -39,6 +40,8 @@ const COUNTED: u8 = 1;
 const LATE: u8 = 2;
 
 static HOOKED: PtrMap<Hooked> = PtrMap::new();
+/// Those of destroyed CQs, not freed yet, so that even a program which polls one does no harm.
+static GONE: Gone<Hooked> = Gone::new();
 
 /// The hooked CQ at this address.
 #[inline(always)]
@@ -162,7 +165,7 @@ pub unsafe fn attach(cq: *mut ibv_cq_ex) -> bool {
         return false;
     };
     let (gate, state) = (Gate::default(), AtomicU8::new(SHUT));
-    let h: &'static Hooked = Box::leak(Box::new(Hooked { start_poll, next_poll, end_poll, gate, state }));
+    let h = gone::live(Hooked { start_poll, next_poll, end_poll, gate, state });
     HOOKED.insert(cq as usize, h);
     // SAFETY: the caller's promise.
     unsafe { replace(cq, self::start_poll, self::next_poll, self::end_poll) };
@@ -179,7 +182,8 @@ unsafe fn replace(cq: *mut ibv_cq_ex, start: StartPoll, next: NextPoll, end: End
     set(offset_of!(ibv_cq_ex, end_poll), end as *const () as usize);
 }
 
-/// The CQ is about to be destroyed: puts the provider's pointers back. Returns what [`reattach`] needs.
+/// The CQ is about to be destroyed: puts the provider's pointers back. Returns what [`reattach`] or [`forget`]
+/// needs.
 ///
 /// # Safety
 /// `cq` is a CQ.
@@ -200,11 +204,20 @@ pub unsafe fn reattach(cq: *mut ibv_cq, h: &'static Hooked) {
     unsafe { replace(cq.cast(), start_poll, next_poll, end_poll) };
 }
 
+/// It was destroyed.
+pub fn forget(h: &'static Hooked) {
+    // SAFETY: made live in `attach`, taken out of the table by `detach`, and destroyed once.
+    unsafe { GONE.add(h) };
+}
+
 /// In a forked child.
 ///
 /// # Safety
 /// The process has one thread.
 pub unsafe fn after_fork() {
     // SAFETY: the caller's promise.
-    unsafe { HOOKED.reset_after_fork() };
+    unsafe {
+        HOOKED.reset_after_fork();
+        GONE.reset_after_fork();
+    }
 }

@@ -19,9 +19,14 @@ pub fn live<T>(state: T) -> &'static T {
 /// States of destroyed objects, the oldest first.
 pub struct Gone<T: 'static>(SpinLock<VecDeque<&'static T>>);
 
+impl<T> Default for Gone<T> {
+    fn default() -> Self {
+        Gone::new()
+    }
+}
+
 impl<T> Gone<T> {
     /// None.
-    #[expect(clippy::new_without_default, reason = "made for statics")]
     pub const fn new() -> Gone<T> {
         Gone(SpinLock::new(VecDeque::new()))
     }

@@ -9,6 +9,7 @@ use super::event::{Event, Sink};
 use super::histogram;
 use super::inflight::{Retired, Totals};
 use super::qp::{Qp, Queue};
+use super::users::Users;
 use super::xrc::Srqs;
 use crate::aside::aside;
 use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, NONE, PostCounters, STATUSES};
@@ -53,6 +54,8 @@ pub struct Cq {
     /// Number of the only QP that it serves, [`NONE`] if there are none or several; only kept where completions do not tell.
     pub(super) only_qp: AtomicU32,
     pub(super) xrc_srqs: Srqs,
+    /// QPs that it serves.
+    pub(super) users: Users,
     /// QPs of its context.
     pub(super) qps: &'static QpnTable<Qp>,
     pub(super) hot: &'static Hot,
@@ -85,12 +88,10 @@ impl Cq {
     }
 
     /// The QPs of its context have changed.
-    pub fn look_for_only_qp(&self) {
-        if !self.spec.tells_qp {
-            let mut served = self.qps.entries().into_iter().filter(|(_, qp)| qp.is_served_by(self));
-            let only = served.next().filter(|_| served.next().is_none());
-            self.only_qp.store(only.map_or(NONE, |(number, _)| number), Relaxed);
-        }
+    pub(super) fn look_for_only_qp(&self) {
+        let mut served = self.qps.entries().into_iter().filter(|(_, qp)| qp.is_served_by(self));
+        let only = served.next().filter(|_| served.next().is_none());
+        self.only_qp.store(only.map_or(NONE, |(number, _)| number), Relaxed);
     }
 
     /// It has room for so many completions now.

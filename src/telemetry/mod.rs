@@ -14,6 +14,7 @@ pub mod pool;
 pub mod qp;
 pub mod registry;
 pub mod srq;
+mod users;
 pub mod xrc;
 
 use crate::clock::Clock;

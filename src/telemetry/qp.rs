@@ -4,6 +4,7 @@ use super::Hot;
 use super::cq::Cq;
 use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
 use super::srq::Srq;
+use super::users::Users;
 use crate::shm::layout::{OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
 use crate::sync::OwnedLock;
@@ -40,6 +41,14 @@ pub struct QpSpec {
     pub recv_cq: Option<&'static Cq>,
     /// Shared receive queue.
     pub srq: Option<&'static Srq>,
+}
+
+impl QpSpec {
+    /// Calls `f` with the users of each object whose state it refers to.
+    pub(super) fn for_each_used(&self, f: impl Fn(&Users)) {
+        let (cqs, srq) = ([self.send_cq, self.recv_cq], self.srq);
+        cqs.iter().flatten().map(|cq| &cq.users).chain(srq.map(|s| &s.users)).for_each(f);
+    }
 }
 
 /// One direction's queue. The totals posted and retired are the record's; the ring says what is in between.

@@ -12,6 +12,7 @@ use super::fold;
 use super::pool::Pool;
 use super::qp::Qp;
 use super::srq::Srq;
+use super::users::Users;
 use super::xrc::Srqs;
 use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
@@ -21,7 +22,7 @@ use crate::shm::layout::{
 };
 use crate::shm::segment::{Identity, Segment, bump, put};
 use crate::sync::{OwnedLock, SpinLock};
-use crate::table::gone::Gone;
+use crate::table::gone::{self, Gone};
 use crate::table::{PtrMap, QpnTable};
 use crate::verbs::PostSrqRecv;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release};
@@ -125,8 +126,16 @@ struct Control {
     rings_made: usize,
     shared_ring: Option<&'static SpinLock<&'static RingRecord>>,
     idle_devices: Vec<&'static Device>,
-    /// States of destroyed QPs, not freed yet.
-    gone: Gone<Qp>,
+    gone: Ended,
+}
+
+/// States of destroyed objects, not freed yet. They are freed under the registry's lock, so under it every state that a
+/// table names is there.
+#[derive(Default)]
+struct Ended {
+    qps: Gone<Qp>,
+    cqs: Gone<Cq>,
+    srqs: Gone<Srq>,
 }
 
 impl Telemetry {
@@ -163,7 +172,7 @@ impl Telemetry {
                 rings_made: 0,
                 shared_ring: None,
                 idle_devices: Vec::new(),
-                gone: Gone::new(),
+                gone: Ended::default(),
             })
         })();
         let control = pools.inspect_err(|_: &io::Error| segment.unlink())?;
@@ -214,8 +223,10 @@ impl Telemetry {
             self.retire_qp(qp);
         }
         let (mut cqs, mut srqs) = (Vec::new(), Vec::new());
+        let c = self.control();
         self.objects.cqs.for_each(|cq| cqs.extend(core::ptr::eq(cq.qps, &device.qps).then_some(cq.address)));
         self.objects.srqs.for_each(|srq| srqs.extend(core::ptr::eq(srq.device, device).then_some(srq.address)));
+        drop(c);
         cqs.into_iter().filter_map(|a| self.hide_cq(a)).for_each(|cq| self.forget_cq(cq));
         srqs.into_iter().filter_map(|a| self.hide_srq(a)).for_each(|srq| self.forget_srq(srq));
         let mut c = self.control();
@@ -292,6 +303,7 @@ impl Telemetry {
             spec,
             only_qp: AtomicU32::new(NONE),
             xrc_srqs: Srqs::default(),
+            users: Users::default(),
             qps: &device.qps,
             hot: self.hot,
             sink,
@@ -299,7 +311,7 @@ impl Telemetry {
             lock,
         };
         drop(c);
-        self.objects.cqs.insert(address, Box::leak(Box::new(cq)));
+        self.objects.cqs.insert(address, gone::live(cq));
     }
 
     fn first_port(&self, c: &Control, device: &Device) -> u32 {
@@ -346,6 +358,12 @@ impl Telemetry {
             c.own_rings.push(ring);
         }
         c.cqs.retire(cq.index);
+        cq.forget_xrc_srqs();
+        if cq.users.none() {
+            // SAFETY: made live in `create_cq`, in no table and named by no state, and forgotten once. A poll of it now is the
+            // application's error; the delay makes even that harmless.
+            unsafe { c.gone.cqs.add(cq) };
+        }
     }
 
     /// The QP can be used without verbs from now on.
@@ -399,7 +417,7 @@ impl Telemetry {
         put(&record.port, self.first_port(&c, device));
         record.life.store(Life::Live as u32, Release);
         drop(c);
-        self.objects.srqs.insert(address, Box::leak(Box::new(srq)));
+        self.objects.srqs.insert(address, gone::live(srq));
     }
 
     /// The SRQ at `address` is about to be destroyed: posts no longer find it.
@@ -414,8 +432,17 @@ impl Telemetry {
 
     /// It is destroyed; receives that waited are dropped.
     pub fn forget_srq(&self, srq: &'static Srq) {
+        let mut c = self.control();
+        if !srq.users.none() {
+            // Its completions can no longer come.
+            self.objects.cqs.for_each(|cq| cq.remove_xrc_srq(srq));
+        }
         srq.drop_waiting();
         srq.record.life.store(Life::Retired as u32, Relaxed);
-        self.control().srqs.retire(srq.index);
+        c.srqs.retire(srq.index);
+        if srq.users.none() {
+            // SAFETY: as in `forget_cq`.
+            unsafe { c.gone.srqs.add(srq) };
+        }
     }
 }

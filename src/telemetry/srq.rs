@@ -2,6 +2,7 @@
 
 use super::qp::is_in_chain;
 use super::registry::Device;
+use super::users::Users;
 use crate::shm::layout::SrqRecord;
 use crate::shm::segment::{bump, raise};
 use crate::sync::{Guard, SpinLock};
@@ -22,6 +23,8 @@ pub struct Srq {
     pub record: &'static SrqRecord,
     /// The provider's post.
     pub real: PostSrqRecv,
+    /// QPs that it feeds, and CQs that its completions come to.
+    pub(super) users: Users,
     max_sge: u32,
     /// More never wait: beyond that, completions went by unseen.
     most: usize,
@@ -44,7 +47,8 @@ impl Srq {
         let most = 2 * room.max(8);
         let mut waiting = VecDeque::new();
         waiting.try_reserve_exact(most + room).ok()?;
-        Some(Srq { index, address, device, record, real, max_sge, most, waiting: SpinLock::new(waiting) })
+        let (users, waiting) = (Users::default(), SpinLock::new(waiting));
+        Some(Srq { index, address, device, record, real, users, max_sge, most, waiting })
     }
 
     /// Locks the queue and notes the chain, before the provider gets it.

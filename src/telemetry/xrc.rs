@@ -22,17 +22,38 @@ impl Srqs {
         // Each SRQ numbers its receives as it likes: with several that use the same ids, the oldest SRQ's goes.
         self.0.lock().iter().find_map(|srq| srq.take(wc.wr_id, arrived, failed))
     }
+
+    fn remove(&self, which: impl Fn(&'static Srq) -> bool) {
+        self.0.lock().retain(|srq| {
+            let remove = which(srq);
+            if remove {
+                srq.users.one_less();
+            }
+            !remove
+        });
+    }
 }
 
 impl Cq {
     /// Completions of this XRC SRQ come here.
     pub fn add_xrc_srq(&self, srq: &'static Srq) {
+        srq.users.one_more();
         self.xrc_srqs.0.lock().push(srq);
     }
 
-    /// The SRQ is about to be destroyed.
-    pub fn remove_xrc_srq(&self, srq: &'static Srq) {
-        self.xrc_srqs.0.lock().retain(|s| !core::ptr::eq(*s, srq));
+    /// Whether there are any.
+    pub(super) fn has_xrc_srqs(&self) -> bool {
+        !self.xrc_srqs.0.lock().is_empty()
+    }
+
+    /// The SRQ is gone.
+    pub(super) fn remove_xrc_srq(&self, srq: &'static Srq) {
+        self.xrc_srqs.remove(|s| core::ptr::eq(s, srq));
+    }
+
+    /// The CQ is gone.
+    pub(super) fn forget_xrc_srqs(&self) {
+        self.xrc_srqs.remove(|_| true);
     }
 
     /// Counts a completion of a QP that this CQ does not serve. False: it is nobody's.

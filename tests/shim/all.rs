@@ -21,5 +21,6 @@ mod off;
 mod panics;
 mod settings;
 mod snapshot_file;
+mod soak;
 mod sudden;
 mod symbols;

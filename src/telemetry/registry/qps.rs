@@ -6,10 +6,11 @@ use crate::shm::layout::{Life, NONE, QpRecord, flags};
 use crate::shm::segment::{bump, put};
 use crate::sync::OwnedGuard;
 use crate::table::gone;
-use crate::telemetry::cq::LastQp;
+use crate::telemetry::cq::{Cq, LastQp};
 use crate::telemetry::fold;
 use crate::telemetry::qp::{Qp, QpSpec};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
+use rdma_sys::ibv_qp_type;
 use std::sync::PoisonError;
 
 const IBV_QPS_RESET: u32 = 0;
@@ -52,6 +53,7 @@ impl Telemetry {
             return self.untracked();
         };
         bump(&self.hot.header.objects_opaque, u64::from(spec.opaque));
+        spec.for_each_used(|users| users.one_more());
         let qp = gone::live(qp);
         drop(c);
         device.qps.set(spec.qp_num, Some(qp));
@@ -199,6 +201,24 @@ impl Telemetry {
         for cq in [qp.spec.send_cq, qp.spec.recv_cq].into_iter().flatten() {
             cq.lock.lock().forget(qp);
         }
+        if qp.spec.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV {
+            // Any CQ of an XRC SRQ may bring its completions. One that had found it is done with it now.
+            let _c = self.control();
+            self.objects.cqs.for_each(|cq| {
+                if cq.has_xrc_srqs() {
+                    drop(cq.lock.lock())
+                }
+            });
+        }
+    }
+
+    /// CQs whose completions do not tell of which QP they are need to know whether there is but one.
+    pub fn look_for_only_qp(&self, spec: &QpSpec) {
+        let untold = |cq: &&Cq| !cq.spec.tells_qp;
+        for cq in spec.send_cq.into_iter().chain(spec.recv_cq).filter(untold) {
+            let _c = self.control();
+            cq.look_for_only_qp();
+        }
     }
 
     /// The provider refused to destroy it.
@@ -222,7 +242,8 @@ impl Telemetry {
         // Completions cannot find it any more, and those that had are done: it was hidden under its CQs' locks. Posts to a
         // QP that is being destroyed are the application's error; the delay makes even those harmless.
         // SAFETY: made live in `create_qp`, in no table, and retired once.
-        unsafe { c.gone.add(qp) };
+        unsafe { c.gone.qps.add(qp) };
+        qp.spec.for_each_used(|users| users.one_less());
     }
 }
 
