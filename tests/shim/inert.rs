@@ -116,6 +116,7 @@ fn rust_programs_are_left_alone() {
 
 #[test]
 fn go_programs_are_left_alone() {
+    the_same(&["sh", "-c", "printf 'one\\ntwo\\n' | fzf --filter tw"]);
     the_same(&["go", "version"]);
 }
 
@@ -152,4 +153,39 @@ fn early_constructors_are_left_alone() {
             assert_eq!(dir.names(), [""; 0]);
         }
     }
+}
+
+/// The dynamic linker drops most of LD_PRELOAD for them. A library that root has put where it does not, as here in place of
+/// another one, reads no settings from a user who borrows root's rights.
+#[test]
+fn setuid_programs_are_left_alone() {
+    let lib = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    // SAFETY: no preconditions.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root || !lib.join("libjemalloc.so.2").exists() || !lib.join("libibverbs.so.1").exists() {
+        eprintln!("skipped: not root, or no libraries that could be replaced; `make deps` installs them");
+        return;
+    }
+    let counted = |mode: &str| {
+        let dir = Dir::new();
+        let script = format!(
+            "mount -t tmpfs -o mode=755 none /mnt
+            cp \"$1\" /mnt/program; cp '{}' /mnt/shim; cp '{}' /mnt/verbs
+            chmod {mode} /mnt/program /mnt/shim /mnt/verbs
+            mount --bind /mnt/shim {lib}/libjemalloc.so.2
+            mount --bind /mnt/verbs {lib}/libibverbs.so.1
+            exec setpriv --reuid 65534 --clear-groups env LD_PRELOAD=libjemalloc.so.2 /mnt/program",
+            telereduce_tests::run::shim().display(),
+            built("nullverbs/libibverbs.so.1").display(),
+            lib = lib.display(),
+        );
+        std::os::unix::fs::chown(dir.path().join("snapshots"), Some(65534), None).expect("root may");
+        std::os::unix::fs::chown(dir.segment_dir(), Some(65534), None).expect("root may");
+        let run = Run::program("basic").counted(&dir).env("LD_PRELOAD", "").in_private_mounts(&script);
+        let said = run.run().silent().stdout;
+        (said, dir.snapshots().len())
+    };
+    let native = Run::program("basic").run().silent().stdout;
+    assert_eq!(counted("755"), (native.clone(), 1));
+    assert_eq!(counted("4755"), (native, 0));
 }
