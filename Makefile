@@ -13,7 +13,7 @@ help:
 	@echo "make demo       build everything, boot the laboratory, watch a real RDMA program in trtop"
 	@echo "make test       every test, in the laboratory too"
 	@echo "make build      target/release/libtelereduce.so and target/release/trtop"
-	@echo "make matrix     every kind of verbs program, with and without the library: docs/matrix.md (15 minutes)"
+	@echo "make matrix     every kind of verbs program, with and without the library: the README's matrix (15 minutes)"
 	@echo "make bench      what the library costs, in ns, and trtop's own use"
 	@echo "make soak       threads that make, use and destroy everything at random, for 10 minutes (SOAK_SECONDS), twice"
 	@echo "make lab CMD=.. run a command in the laboratory; without CMD, a shell"

@@ -8,7 +8,7 @@ library=$PWD/target/release/libtelereduce.so
 pair() {
     local folder=$1 server=$2 client=$3 wire_a wire_b crashed
     rm -rf "$folder"
-    mkdir -p "$folder"
+    mkdir -p "$folder/completions"
     wire_a=$(wire A)
     wire_b=$(wire B)
     crashed=$(crashes)
@@ -73,6 +73,16 @@ left_behind() {
     rm -f /dev/shm/telereduce.*
 }
 
-preload_into() {
-    preload=(env "LD_PRELOAD=$library" "TELEREDUCE_SNAPSHOT=$1/%p.json")
+# Completions are counted by a small library of the matrix's own, which the native run has, too.
+counter=$PWD/target/matrix/programs/completions.so
+
+preload_nothing_into() {
+    preload=(env "LD_PRELOAD=$counter" "COMPLETIONS=$1/completions")
 }
+
+preload_into() {
+    preload=(env "LD_PRELOAD=$counter $library" "COMPLETIONS=$1/completions" "TELEREDUCE_SNAPSHOT=$1/%p.json")
+}
+
+# completions FOLDER: how many all processes of the row polled.
+completions() { cat "$1"/completions/* 2>/dev/null | od -An -v -t u8 -w8 | awk '{ n += $1 } END { print n + 0 }'; }

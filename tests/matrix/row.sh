@@ -9,8 +9,8 @@ red=0
 relation="" wrong=()
 
 cat <<'TABLE'
-| program | reaches verbs by | native | with the library | bytes seen / known | known from |
-|---|---|---|---|---|---|
+| program | reaches verbs by | native | with the library | bytes seen / known | completions / native | known from |
+|---|---|---|---|---|---|---|
 TABLE
 
 # row PROGRAM WAY KNOWN SERVER CLIENT CLAIM...
@@ -19,9 +19,9 @@ row() {
     local program=$1 way=$2 known=$3 server=$4 client=$5
     shift 5
     [[ $program =~ $pattern ]] || return 0
-    local native with crashed c
+    local native with crashed c polled polled_natively
     seen_bytes=0 known_bytes=0 relation="" wrong=()
-    preload=()
+    preload_nothing_into "$work/native"
     attempt "$work/native" "$server" "$client"
     native=$(codes)
     crashed=$(cat "$work/native/crashes")
@@ -33,6 +33,10 @@ row() {
     [ "$crashed" = "$(cat "$work/with/crashes")" ] || wrong+=("$(cat "$work/with/crashes") processes crash, natively $crashed")
     [[ $with = ok* ]] || wrong+=("the program fails")
     for c in "$@"; do claim "$c"; done
+    polled_natively=$(completions "$work/native")
+    polled=$(completions "$ran")
+    # Where the numbers are not known, nor is that of completions.
+    [ "$relation" ] || [ "$polled" = "$polled_natively" ] || wrong+=("$polled completions, natively $polled_natively")
     while read -r c; do wrong+=("$c"); done < <(unwell "$ran")
     print_row
 }
@@ -66,7 +70,7 @@ print_row() {
         with=${with%; }
         cp -r "$ran" "$LAB_OUT/failed-$red"
     fi
-    echo "| \`$program\` | $way | $native | $with | $cell | $known |"
+    echo "| \`$program\` | $way | $native | $with | $cell | $polled / $polled_natively | $known |"
 }
 
 finish() {
