@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::vnic::{Cidr, MOST};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -42,6 +43,9 @@ pub enum Command {
     Clean(CleanArgs),
     /// Run a command with libtelereduce.so preloaded
     Run(RunArgs),
+    /// Give a RoCE port IP aliases, one per path of the network, or take them away
+    #[command(subcommand)]
+    Vnic(VnicCommand),
     /// Show help: of a command, or of the settings (`trtop help env`)
     Help {
         /// A command, or `env`
@@ -139,6 +143,39 @@ pub struct RunArgs {
     pub command: Vec<std::ffi::OsString>,
 }
 
+/// Commands of `trtop vnic`. DEVICE is an RDMA device or its network device.
+#[derive(Clone, Debug, Subcommand)]
+pub enum VnicCommand {
+    /// See to it that the port has COUNT aliases and the sysctls that they need (root)
+    ///
+    /// An alias answers ARP only for itself (arp_ignore 1, arp_announce 2) and may be reached by any path (rp_filter 2). All of
+    /// it is noted in /run/telereduce, and undone by `trtop vnic del`.
+    Add {
+        /// RDMA device, such as mlx5_0, or network device
+        device: String,
+        /// How many aliases, those that are there already included
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
+        count: u32,
+        /// A network that all hosts share: each takes 16 addresses in it by its own number in the port's network, so the same
+        /// command fits all. With a host part it is the first alias itself. Default: 100.64.0.0/10
+        #[arg(long, value_name = "CIDR")]
+        prefix: Option<Cidr>,
+    },
+    /// List the port's addresses with their GIDs, and the aliases as TELEREDUCE_PATHS takes them
+    List {
+        /// RDMA device or network device
+        device: String,
+    },
+    /// Remove the newest COUNT aliases, or all; with the last, the sysctls are as they were (root)
+    Del {
+        /// RDMA device or network device
+        device: String,
+        /// How many; all, if nothing is said
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        count: Option<u32>,
+    },
+}
+
 fn number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| "not a number of seconds".to_string())
 }
@@ -184,6 +221,8 @@ mod tests {
             &["trtop", "dump", "--every", "1", "--count", "0"],
             &["trtop", "dump", "--format", "xml"],
             &["trtop", "run"],
+            &["trtop", "vnic", "add", "mlx5_0", "17"],
+            &["trtop", "vnic", "add", "mlx5_0", "2", "--prefix", "10.0.0.1"],
         ] {
             assert!(Cli::try_parse_from(args).is_err(), "{args:?}");
         }

@@ -32,3 +32,4 @@ pub mod sampler;
 pub mod text_table;
 pub mod ui;
 pub mod units;
+pub mod vnic;
