@@ -12,6 +12,7 @@
 //!          Qp    region  identity and hot counters (one refresh of a viewer reads only these)
 //!          QpDetail      per opcode, per status, latency; same index as Qp
 //!          Context       one record per opened device context: how its calls are reached
+//!          Lane  region  multi-path: identity and counters of the library's own QPs
 //!          Ring  region  completion events, the newest overwrite the oldest
 //!          ...           more regions of any kind
 //! ```
@@ -22,15 +23,17 @@
 //! and a reader refuses any [`ABI_VERSION`] but its own. All integers are little-endian, as the machine writes them.
 
 mod context;
+mod lane;
 
 pub use context::{ContextRecord, Hooked};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
+pub use lane::LaneRecord;
 
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
 /// Version of everything in this file. Any change of layout or meaning raises it.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// Number of entries in the region directory.
 pub const MAX_REGIONS: usize = 200;
 /// Bytes of the header, a whole number of pages.
@@ -72,11 +75,13 @@ pub enum Kind {
     Ring = 7,
     /// [`ContextRecord`]
     Context = 8,
+    /// [`LaneRecord`]
+    Lane = 9,
 }
 
 impl Kind {
     /// Every kind with its record's size in bytes.
-    pub const ALL: [(Kind, usize); 8] = [
+    pub const ALL: [(Kind, usize); 9] = [
         (Kind::Port, size_of::<PortRecord>()),
         (Kind::Peer, size_of::<PeerRecord>()),
         (Kind::Cq, size_of::<CqRecord>()),
@@ -85,6 +90,7 @@ impl Kind {
         (Kind::QpDetail, size_of::<QpDetail>()),
         (Kind::Ring, size_of::<RingRecord>()),
         (Kind::Context, size_of::<ContextRecord>()),
+        (Kind::Lane, size_of::<LaneRecord>()),
     ];
 
     /// The kind a region's number stands for, if this version knows it.

@@ -3,8 +3,9 @@
 //! A port's or peer's counters are those of its QPs plus what retired QPs left there. A port's receives also hold those
 //! posted to its shared receive queues; a QP that takes from an SRQ counts a receive as posted when it is completed.
 
-use super::layout::{DoneCounters, Life, NONE, PostCounters, QpRecord};
+use super::layout::{DoneCounters, LaneRecord, Life, NONE, PostCounters, QpRecord};
 use super::reader::Reader;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv6Addr};
@@ -223,6 +224,33 @@ pub struct SrqView {
     pub recv: Counters,
 }
 
+/// A lane of multi-path.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneView {
+    /// Index of its record.
+    pub index: u32,
+    /// False once it was destroyed.
+    pub live: bool,
+    /// Which path of its port it takes, from 0.
+    pub path: u32,
+    /// Index of the port, or [`NONE`].
+    pub port: u32,
+    /// Number.
+    pub qp_num: u32,
+    /// The peer's number.
+    pub dest_qp_num: u32,
+    /// The application's QPs that it serves.
+    pub qps: u32,
+    /// The path's own GID.
+    pub local_gid: [u8; 16],
+    /// The peer's GID.
+    pub remote_gid: [u8; 16],
+    /// CLOCK_REALTIME at creation, ns.
+    pub created_ns: u64,
+    /// Chunks, as sends.
+    pub line: Line,
+}
+
 /// Everything in a segment but per-opcode, per-status and latency details.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
@@ -236,6 +264,8 @@ pub struct Model {
     pub cqs: Vec<CqView>,
     /// Live and retired SRQs.
     pub srqs: Vec<SrqView>,
+    /// Live and retired lanes, whose chunks are in no sum.
+    pub lanes: Vec<LaneView>,
 }
 
 /// When the process last made a control call or polled a completion that was timed, CLOCK_REALTIME ns.
@@ -260,6 +290,7 @@ impl Model {
         m.qps.clear();
         m.cqs.clear();
         m.srqs.clear();
+        m.lanes.clear();
         m.qps.reserve(r.qps.len());
         for p in r.ports.iter().take_while(|p| p.used.load(Acquire) == 1) {
             let line = Line {
@@ -269,9 +300,7 @@ impl Model {
             m.ports.push(PortView { device: p.device.get(), port_num: p.port_num.load(Relaxed), line, qps_live: 0 });
         }
         for p in r.peers.iter().take_while(|p| p.used.load(Acquire) == 1) {
-            let mut gid = [0; 16];
-            gid[..8].copy_from_slice(&p.gid[0].load(Relaxed).to_ne_bytes());
-            gid[8..].copy_from_slice(&p.gid[1].load(Relaxed).to_ne_bytes());
+            let gid = gid_of(&p.gid);
             let line = Line {
                 send: Counters::sends(&p.retired.send_post, &p.retired.send_done),
                 recv: Counters::receives(&p.retired.recv_post, &p.retired.recv_done),
@@ -297,6 +326,7 @@ impl Model {
             m.qps.push(view);
         }
         m.add_cqs_and_srqs(r);
+        m.lanes.extend(r.lanes.iter().enumerate().filter_map(|(i, l)| lane_view(i, l)));
     }
 
     fn add_cqs_and_srqs(&mut self, r: &Reader) {
@@ -370,6 +400,35 @@ fn qp_view(index: usize, q: &QpRecord) -> Option<QpView> {
             recv: Counters::receives(&q.recv_post, &q.recv_done),
         },
     })
+}
+
+fn lane_view(index: usize, l: &LaneRecord) -> Option<LaneView> {
+    let life = l.life.load(Relaxed);
+    if life == Life::Free as u32 || l.seq.load(Relaxed) % 2 == 1 {
+        return None;
+    }
+    Some(LaneView {
+        index: index as u32,
+        live: life == Life::Live as u32,
+        path: l.path.load(Relaxed),
+        port: l.port.load(Relaxed),
+        qp_num: l.qp_num.load(Relaxed),
+        dest_qp_num: l.dest_qp_num.load(Relaxed),
+        qps: l.qps.load(Relaxed),
+        local_gid: gid_of(&l.local_gid),
+        remote_gid: gid_of(&l.remote_gid),
+        created_ns: l.created_ns.load(Relaxed),
+        line: Line { send: Counters::sends(&l.post, &l.done), recv: Counters::default() },
+    })
+}
+
+/// A GID from its two words.
+fn gid_of(words: &[AtomicU64; 2]) -> [u8; 16] {
+    let mut gid = [0; 16];
+    for (to, word) in gid.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+    }
+    gid
 }
 
 /// An index that may be [`NONE`].

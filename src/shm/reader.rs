@@ -5,8 +5,8 @@
 //! only when asked for.
 
 use super::layout::{
-    ABI_VERSION, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, MAGIC, MAX_REGIONS, PeerRecord, PortRecord,
-    QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
+    ABI_VERSION, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LaneRecord, MAGIC, MAX_REGIONS, PeerRecord,
+    PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
 };
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -111,6 +111,8 @@ pub struct Reader {
     pub cqs: Records<CqRecord>,
     /// SRQs by index.
     pub srqs: Records<SrqRecord>,
+    /// Lanes by index.
+    pub lanes: Records<LaneRecord>,
     /// QPs by index.
     pub qps: Records<QpRecord>,
     /// Details of the QPs, same index; filled by [`Reader::refresh_details`].
@@ -143,6 +145,7 @@ impl Reader {
             peers: Records::default(),
             cqs: Records::default(),
             srqs: Records::default(),
+            lanes: Records::default(),
             qps: Records::default(),
             details: Records::default(),
             rings: Records::default(),
@@ -170,7 +173,7 @@ impl Reader {
     pub fn refresh(&mut self) -> Result<(), ReadError> {
         for _ in 0..8 {
             let before = self.read_header()?;
-            self.read_regions(&[Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Qp])?;
+            self.read_regions(&[Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp])?;
             let after = self.read_header()?;
             if before == after && before.is_multiple_of(2) {
                 return Ok(());
@@ -290,6 +293,7 @@ impl Reader {
                 Kind::Peer => fill(f, &spans, &mut self.peers),
                 Kind::Cq => fill(f, &spans, &mut self.cqs),
                 Kind::Srq => fill(f, &spans, &mut self.srqs),
+                Kind::Lane => fill(f, &spans, &mut self.lanes),
                 Kind::Qp => fill(f, &spans, &mut self.qps),
                 Kind::QpDetail => fill(f, &spans, &mut self.details),
                 Kind::Ring => fill(f, &spans, &mut self.rings),

@@ -1,7 +1,8 @@
 //! The documented JSON of segments, `"schema": "telereduce/1"`: written by `trtop dump` and, at the program's exit, to
 //! `TELEREDUCE_SNAPSHOT`.
 //!
-//! `segments[]` holds one object per process with `contexts[]`, `ports[]`, `peers[]`, `qps[]`, `srqs[]` and `cqs[]`. Every
+//! `segments[]` holds one object per process with `contexts[]`, `ports[]`, `peers[]`, `qps[]`, `srqs[]` and `cqs[]`,
+//! and `lanes[]` where multi-path has any. Every
 //! port, peer and QP carries `wr_posted, wr_completed, wr_failed, wr_dropped, wr_outstanding, bytes_posted, bytes_completed,
 //! bytes_failed, bytes_dropped, bytes_outstanding, wr_high_water, bytes_high_water, cqes` for sends, and the same under
 //! `recv`. For WRs and for bytes sent, always: posted = completed + failed + dropped + outstanding; a message may be shorter
@@ -13,7 +14,7 @@ mod schema;
 pub use schema::*;
 
 use super::layout::{Hooked, LatencyCounters, Life, OPCODES, QpDetail, STATUSES};
-use super::model::{Model, PeerView, QpView, gid_ip, index};
+use super::model::{LaneView, Model, PeerView, QpView, gid_ip, gid_text, index};
 use super::reader::{Event, ReadError, Reader};
 use crate::telemetry::histogram::Latency;
 use crate::verbs;
@@ -131,6 +132,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
         qps,
         srqs: m.srqs.clone(),
         cqs: m.cqs.clone(),
+        lanes: m.lanes.iter().map(|l| lane_json(&m, l, r)).collect(),
         events: if with_events { events.iter().map(|e| event_json(&m, e)).collect() } else { Vec::new() },
     })
 }
@@ -147,7 +149,7 @@ fn contexts(r: &Reader, m: &Model) -> Vec<ContextJson> {
         .collect()
 }
 
-/// One port, peer or QP of a [`Model`].
+/// One port, peer, QP or lane of a [`Model`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
     /// By index in [`Model::ports`].
@@ -156,6 +158,8 @@ pub enum Object {
     Peer(u32),
     /// By [`QpView::index`].
     Qp(u32),
+    /// By [`LaneView::index`].
+    Lane(u32),
 }
 
 /// Details of one object, and a QP's last error, from the last [`Reader::refresh_details`].
@@ -164,17 +168,24 @@ pub fn details(r: &Reader, m: &Model, of: Object) -> (Details, Option<ErrorJson>
         Object::Port(i) => (r.ports.get(i as usize).map(|p| &p.retired), None),
         Object::Peer(i) => (r.peers.get(i as usize).map(|p| &p.retired), None),
         Object::Qp(i) => (None, r.details.get(i as usize)),
+        Object::Lane(_) => (None, None),
     };
     let mut sum = left.map_or_else(Sum::default, |t| retired(&t.detail));
     let belongs = |q: &&QpView| match of {
         Object::Port(i) => q.port == i,
         Object::Peer(i) => q.peer == i,
         Object::Qp(i) => q.index == i,
+        Object::Lane(_) => false,
     };
     for q in m.qps.iter().filter(belongs) {
         if let Some(d) = r.details.get(q.index as usize) {
             sum.add(d);
         }
+    }
+    if let Object::Lane(i) = of
+        && let Some(l) = r.lanes.get(i as usize)
+    {
+        sum.add_latency(&l.latency);
     }
     (sum.json(), one.and_then(last_error))
 }
@@ -229,6 +240,27 @@ fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson 
         line: q.line,
         details: s.json(),
         last_error: detail.and_then(last_error),
+    }
+}
+
+fn lane_json(m: &Model, l: &LaneView, r: &Reader) -> LaneJson {
+    let (device, port) = place(m, l.port);
+    let mut latency = Sum::default();
+    if let Some(record) = r.lanes.get(l.index as usize) {
+        latency.add_latency(&record.latency);
+    }
+    LaneJson {
+        path: l.path,
+        device,
+        port,
+        local: gid_text(l.local_gid),
+        peer: gid_text(l.remote_gid),
+        qp_num: l.qp_num,
+        dest_qp_num: l.dest_qp_num,
+        live: l.live,
+        qps: l.qps,
+        chunks: l.line.send,
+        latency_post_to_poll: (&latency.latency).into(),
     }
 }
 

@@ -3,7 +3,8 @@
 //! The record has no writer any more, the receiving side has one at a time (the registry's lock).
 
 use crate::shm::layout::{
-    DoneCounters, ErrorCounters, LatencyCounters, OpcodeCounters, PostCounters, QpDetail, QpRecord, SrqRecord, Totals,
+    DoneCounters, ErrorCounters, LaneRecord, LatencyCounters, OpcodeCounters, PostCounters, QpDetail, QpRecord,
+    SrqRecord, Totals,
 };
 use crate::shm::segment::{bump, raise};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -108,6 +109,16 @@ unsafe fn zero<T>(part: &T) {
         unsafe { core::slice::from_raw_parts(core::ptr::from_ref(part).cast(), size_of::<T>() / 8) };
     for w in words {
         w.store(0, Relaxed);
+    }
+}
+
+/// Empties a lane's counters.
+pub fn clear_lane(record: &LaneRecord) {
+    // SAFETY: as in `clear`.
+    unsafe {
+        zero(&record.post);
+        zero(&record.done);
+        zero(&record.latency);
     }
 }
 

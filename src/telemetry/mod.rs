@@ -10,6 +10,7 @@ pub mod event;
 pub mod fold;
 pub mod histogram;
 pub mod inflight;
+pub mod lane;
 pub mod pool;
 pub mod qp;
 pub mod registry;

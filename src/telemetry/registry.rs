@@ -17,8 +17,8 @@ use super::xrc::Srqs;
 use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
 use crate::shm::layout::{
-    ContextRecord, CqRecord, Hooked, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord,
-    SrqRecord, cq_flags, flags,
+    ContextRecord, CqRecord, Hooked, Kind, LaneRecord, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord,
+    RingRecord, SrqRecord, cq_flags, flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put};
 use crate::sync::{OwnedLock, SpinLock};
@@ -118,6 +118,8 @@ struct Control {
     peers: Pool<PeerRecord>,
     cqs: Pool<CqRecord>,
     srqs: Pool<SrqRecord>,
+    /// Made with the first lane, which most processes never have.
+    lanes: Option<Pool<LaneRecord>>,
     qps: Pool<QpRecord>,
     details: Pool<QpDetail>,
     port_index: HashMap<(String, u8), u32>,
@@ -164,6 +166,7 @@ impl Telemetry {
                 peers: Pool::new(&segment, Kind::Peer, 16)?,
                 cqs: Pool::new(&segment, Kind::Cq, 64)?,
                 srqs: Pool::new(&segment, Kind::Srq, 8)?,
+                lanes: None,
                 qps: Pool::new(&segment, Kind::Qp, 32)?,
                 details: Pool::new(&segment, Kind::QpDetail, 32)?,
                 port_index: HashMap::new(),
@@ -272,6 +275,29 @@ impl Telemetry {
         r.used.store(1, Release);
         c.peer_index.insert((port, address), i);
         i
+    }
+
+    /// An unused record for a lane, and its index.
+    pub(super) fn lane_record(&self) -> Option<(u32, &'static LaneRecord)> {
+        let mut c = self.control();
+        if c.lanes.is_none() {
+            c.lanes = Pool::new(&self.segment, Kind::Lane, 16).ok();
+        }
+        let lanes = c.lanes.as_mut()?;
+        let index = lanes.take_or_reuse(&self.segment, RETAINED)?;
+        Some((index, lanes.get(index)))
+    }
+
+    pub(super) fn lane_record_retired(&self, index: u32) {
+        if let Some(lanes) = &mut self.control().lanes {
+            lanes.retire(index);
+        }
+    }
+
+    /// Index of the record of a device's port.
+    pub(super) fn port_of(&self, device: &Device, port_num: u8) -> u32 {
+        let name = device.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.port(&mut self.control(), &name, port_num)
     }
 
     /// A CQ was created at `address`.

@@ -1,6 +1,6 @@
 //! The documented objects, field by field.
 
-use crate::shm::model::{CqView, Line, SrqView};
+use crate::shm::model::{Counters, CqView, Line, SrqView};
 use crate::telemetry::histogram::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -58,6 +58,9 @@ pub struct SegmentJson {
     pub srqs: Vec<SrqView>,
     /// Completion queues.
     pub cqs: Vec<CqView>,
+    /// Lanes of multi-path; their chunks are in none of the sums.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LaneJson>,
     /// Newest completion events, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventJson>,
@@ -175,6 +178,34 @@ pub struct PeerJson {
     /// Details.
     #[serde(flatten)]
     pub details: Details,
+}
+
+/// A lane of multi-path: a QP of the library's own, whose WRs are chunks of the application's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LaneJson {
+    /// Which path of its port it takes, from 0.
+    pub path: u32,
+    /// Device, or null.
+    pub device: Option<String>,
+    /// Port, or null.
+    pub port: Option<u32>,
+    /// The path's own IP address or GID.
+    pub local: String,
+    /// The peer's IP address or GID on this path.
+    pub peer: String,
+    /// Number.
+    pub qp_num: u32,
+    /// The peer's QP number.
+    pub dest_qp_num: u32,
+    /// Whether it still exists.
+    pub live: bool,
+    /// The application's QPs that it serves.
+    pub qps: u32,
+    /// Chunks, as the WRs of a QP.
+    #[serde(flatten)]
+    pub chunks: Counters,
+    /// Post to poll of all chunks.
+    pub latency_post_to_poll: LatencyJson,
 }
 
 /// A QP.

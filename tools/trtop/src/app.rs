@@ -31,7 +31,9 @@ pub struct App {
     /// The list shown.
     pub view: View,
     /// State of each, by [`View`].
-    pub lists: [List; 3],
+    pub lists: [List; 4],
+    /// There are lanes, so there is a list of paths.
+    pub paths: bool,
     /// What rows must contain.
     pub filter: String,
     /// Keys go into the filter.
@@ -58,7 +60,8 @@ impl App {
         let list = |by, descending| List { sort: Sort { by, descending }, selected: None, position: 0, offset: 0 };
         App {
             view: View::Ports,
-            lists: [list(Col::Pid, false), list(Col::Send, true), list(Col::Send, true)],
+            lists: [list(Col::Pid, false), list(Col::Send, true), list(Col::Send, true), list(Col::Path, false)],
+            paths: false,
             filter: String::new(),
             editing: false,
             paused: false,
@@ -69,6 +72,17 @@ impl App {
             moves: Vec::new(),
             theme,
         }
+    }
+
+    /// The lists that there are.
+    pub fn views(&self) -> &'static [View] {
+        if self.paths { &View::ALL } else { &View::ALL[..3] }
+    }
+
+    /// Goes on by so many lists.
+    fn turn(&mut self, by: usize) {
+        let views = self.views();
+        self.view = views[(self.view as usize + by) % views.len()];
     }
 
     /// The list shown.
@@ -133,9 +147,9 @@ impl App {
         match a {
             Action::Quit => self.quit = true,
             Action::Help => self.help = Some(0),
-            Action::NextView => self.view = View::ALL[(self.view as usize + 1) % 3],
-            Action::LastView => self.view = View::ALL[(self.view as usize + 2) % 3],
-            Action::View(i) => self.view = View::ALL[i % 3],
+            Action::NextView => self.turn(1),
+            Action::LastView => self.turn(self.views().len() - 1),
+            Action::View(i) => self.view = self.views().get(i).copied().unwrap_or(self.view),
             Action::Sort => self.sort(1),
             Action::SortBack => self.sort(-1),
             Action::Invert => self.list().sort.descending ^= true,
@@ -205,6 +219,13 @@ mod tests {
         assert_eq!(a.view, View::Peers);
         press(&mut a, "2");
         assert_eq!(a.view, View::Qps);
+        press(&mut a, "4");
+        assert_eq!(a.view, View::Qps, "there are no paths");
+        a.paths = true;
+        press(&mut a, "\t\t");
+        assert_eq!(a.view, View::Paths);
+        press(&mut a, "14");
+        assert_eq!(a.view, View::Paths);
     }
 
     #[test]

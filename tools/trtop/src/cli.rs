@@ -69,7 +69,7 @@ pub struct LiveArgs {
 pub enum Format {
     /// The documented schema, telereduce/1; one document per line with --every
     Json,
-    /// One row per port, peer and QP; the columns are named as in the JSON
+    /// One row per port, peer, QP and lane; the columns are named as in the JSON
     Csv,
     /// For reading
     Table,

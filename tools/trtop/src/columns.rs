@@ -5,6 +5,7 @@ use crate::rows::{Item, Row};
 use crate::units;
 use std::cmp::Ordering;
 use telereduce::shm::layout::flags::OPAQUE;
+use telereduce::shm::model::{LaneView, QpView};
 use telereduce::verbs;
 
 /// A column.
@@ -22,6 +23,12 @@ pub enum Col {
     Port,
     /// Peer's IP address, GID or LID.
     Peer,
+    /// Path of a lane.
+    Path,
+    /// A path's own address.
+    Local,
+    /// A lane's share of what all lanes of its port send.
+    Share,
     /// QP number.
     Qp,
     /// QP type.
@@ -89,6 +96,9 @@ impl Col {
             Col::State => "ST",
             Col::Port => "PORT",
             Col::Peer => "PEER",
+            Col::Path => "PATH",
+            Col::Local => "LOCAL",
+            Col::Share => "SHARE",
             Col::Qp => "QP",
             Col::Type => "TYP",
             Col::Dest => "DEST QP",
@@ -118,6 +128,9 @@ impl Col {
             Col::State => "live, dead, gone (destroyed), or the QP's state",
             Col::Port => "device and port number",
             Col::Peer => "far end: IP address, GID or LID",
+            Col::Path => "which path of its port the lane takes, from 0",
+            Col::Local => "the path's own address",
+            Col::Share => "share of what all lanes of the process send on this port",
             Col::Qp => "QP number",
             Col::Type => "QP type; * = its ibv_wr_* sends are not counted",
             Col::Dest => "QP number at the far end",
@@ -145,7 +158,7 @@ impl Col {
 
     /// Whether it is text, to the left; numbers stand to the right.
     pub fn is_text(self) -> bool {
-        matches!(self, Col::Command | Col::State | Col::Port | Col::Peer | Col::Type) || !self.sortable()
+        matches!(self, Col::Command | Col::State | Col::Port | Col::Peer | Col::Local | Col::Type) || !self.sortable()
     }
 
     /// What `row` sorts by in this column.
@@ -156,15 +169,18 @@ impl Col {
             Col::Command => return Key::Text(&row.process.command),
             Col::Port => return Key::Text(row.port_name()),
             Col::Peer => return Key::Text(row.peer_name()),
+            Col::Local => return Key::Text(row.local_name()),
+            Col::Path => lane(row).map_or(-1.0, |l| f64::from(l.path)),
+            Col::Share => share(row).unwrap_or(-1.0),
             Col::Pid => f64::from(row.process.pid),
             Col::Rank => row.process.rank.map_or(-1.0, |r| r as f64),
             Col::State => match row.item {
                 Item::Qp(q) if row.alive() => f64::from(q.state),
                 _ => f64::from(u8::from(row.alive())) - 2.0,
             },
-            Col::Qp => qp(row, |q| q.qp_num),
+            Col::Qp => numbers(row).map_or(-1.0, |n| f64::from(n.0)),
             Col::Type => qp(row, |q| q.qp_type),
-            Col::Dest => qp(row, |q| q.dest_qp_num),
+            Col::Dest => numbers(row).map_or(-1.0, |n| f64::from(n.1)),
             Col::Qps => f64::from(qps_live(row)),
             Col::Send => rate(|r| r.send_bytes),
             Col::Recv => rate(|r| r.recv_bytes),
@@ -197,15 +213,15 @@ impl Col {
             Col::State => state(row),
             Col::Port => short_port(row.port_name(), width),
             Col::Peer => short_peer(row.peer_name(), width),
-            Col::Qp => qp_text(row, |q| q.qp_num.to_string()),
+            Col::Local => short_peer(row.local_name(), width),
+            Col::Path => lane(row).map_or("-".into(), |l| l.path.to_string()),
+            Col::Share => share(row).map_or("-".into(), |s| format!("{:.0} %", s * 100.0)),
+            Col::Qp => numbers(row).map_or("-".into(), |n| n.0.to_string()),
             Col::Type => qp_text(row, |q| {
                 let star = if q.flags & OPAQUE != 0 { "*" } else { "" };
                 verbs::qp_type_name(q.qp_type) + star
             }),
-            Col::Dest => qp_text(row, |q| match q.dest_qp_num {
-                0 => "-".into(),
-                n => n.to_string(),
-            }),
+            Col::Dest => numbers(row).filter(|n| n.1 != 0).map_or("-".into(), |n| n.1.to_string()),
             Col::Qps => units::count(u64::from(qps_live(row))),
             Col::Send => bits(|r| r.send_bytes),
             Col::Recv => bits(|r| r.recv_bytes),
@@ -235,26 +251,52 @@ fn qps_live(row: &Row) -> u32 {
         Item::Port(p) => p.qps_live,
         Item::Peer(p) => p.qps_live,
         Item::Qp(q) => u32::from(q.live),
+        Item::Lane(l) => l.qps,
     }
 }
 
 fn state(row: &Row) -> String {
     match row.item {
         _ if !row.process.alive => "dead".into(),
-        Item::Qp(q) if !q.live => "gone".into(),
+        Item::Qp(QpView { live: false, .. }) | Item::Lane(LaneView { live: false, .. }) => "gone".into(),
         Item::Qp(q) => verbs::qp_state_name(q.state),
         _ => "live".into(),
     }
 }
 
-fn qp(row: &Row, pick: fn(&telereduce::shm::model::QpView) -> u32) -> f64 {
+fn lane<'a>(row: &Row<'a>) -> Option<&'a LaneView> {
+    match row.item {
+        Item::Lane(l) => Some(l),
+        _ => None,
+    }
+}
+
+/// A lane's share of what all lanes of its process send on its port now, from the second refresh on.
+fn share(row: &Row) -> Option<f64> {
+    let port = lane(row)?.port;
+    let own = row.rates()?.send_bytes;
+    let lanes = row.process.now.lanes.iter().enumerate().filter(|(_, l)| l.port == port);
+    let all: f64 = lanes.filter_map(|(i, _)| row.process.lane_rates(i)).map(|r| r.send_bytes).sum();
+    (all > 0.0).then(|| own / all)
+}
+
+/// QP number, and that of the far end.
+fn numbers(row: &Row) -> Option<(u32, u32)> {
+    match row.item {
+        Item::Qp(q) => Some((q.qp_num, q.dest_qp_num)),
+        Item::Lane(l) => Some((l.qp_num, l.dest_qp_num)),
+        _ => None,
+    }
+}
+
+fn qp(row: &Row, pick: fn(&QpView) -> u32) -> f64 {
     match row.item {
         Item::Qp(q) => f64::from(pick(q)),
         _ => -1.0,
     }
 }
 
-fn qp_text(row: &Row, text: impl Fn(&telereduce::shm::model::QpView) -> String) -> String {
+fn qp_text(row: &Row, text: impl Fn(&QpView) -> String) -> String {
     match row.item {
         Item::Qp(q) => text(q),
         _ => "-".into(),

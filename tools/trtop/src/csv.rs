@@ -1,4 +1,4 @@
-//! CSV of a dump: one row per port, peer, QP and, if asked for, event. Columns are named as the JSON's fields; a field
+//! CSV of a dump: one row per port, peer, QP, lane and, if asked for, event. Columns are named as the JSON's fields; a field
 //! inside another is named `outer.inner`. Lists and maps stay JSON inside their cell. An empty cell is null, or a field
 //! that this kind of row does not have.
 
@@ -8,7 +8,7 @@ use telereduce::shm::snapshot::{SegmentJson, Snapshot};
 /// Fields of the segment that start every row, after `kind` and `time_ns`.
 const SEGMENT: [&str; 7] = ["pid", "uid", "host", "rank", "world_size", "alive", "command"];
 /// What the row is about.
-const IDENTITY: [&str; 18] = [
+const IDENTITY: [&str; 21] = [
     "device",
     "port",
     "qp_num",
@@ -27,6 +27,9 @@ const IDENTITY: [&str; 18] = [
     "opaque",
     "created_ns",
     "last_error",
+    "path",
+    "local",
+    "qps",
 ];
 const COUNTERS: [&str; 13] = [
     "wr_posted",
@@ -92,6 +95,7 @@ pub fn rows(s: &Snapshot, events: bool) -> String {
         g.ports.iter().for_each(|p| write("port", serde_json::to_value(p)));
         g.peers.iter().for_each(|p| write("peer", serde_json::to_value(p)));
         g.qps.iter().for_each(|q| write("qp", serde_json::to_value(q)));
+        g.lanes.iter().for_each(|l| write("lane", serde_json::to_value(l)));
         if events {
             g.events.iter().for_each(|e| write("event", serde_json::to_value(e)));
         }

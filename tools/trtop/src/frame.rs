@@ -2,7 +2,7 @@
 
 use crate::history::History;
 use std::path::PathBuf;
-use telereduce::shm::model::{Line, Model, PortView, QpView, index};
+use telereduce::shm::model::{LaneView, Line, Model, PortView, QpView, index};
 use telereduce::shm::snapshot::{Details, ErrorJson, Missed, Object};
 
 /// One refresh. Drawing only reads it.
@@ -83,6 +83,8 @@ pub struct Process {
     pub port_names: Vec<String>,
     /// IP address, GID or LID by peer index.
     pub peer_names: Vec<String>,
+    /// Own address and the peer's by position in [`Model::lanes`].
+    pub lane_names: Vec<(String, String)>,
     /// By port index.
     pub history: Vec<History>,
 }
@@ -137,6 +139,16 @@ impl Process {
         let q = self.now.qps.get(position)?;
         let zero = Line::default();
         Rates::between(self.qp_before(position, q).map_or(&zero, |b| &b.line), &q.line, self.interval_s)
+    }
+
+    /// Rates of a lane, the one at `position` of [`Model::lanes`]; likewise.
+    pub fn lane_rates(&self, position: usize) -> Option<Rates> {
+        let l = self.now.lanes.get(position)?;
+        let same = |b: &&LaneView| (b.qp_num, b.created_ns) == (l.qp_num, l.created_ns);
+        let old =
+            self.before.lanes.binary_search_by_key(&l.index, |b| b.index).ok().and_then(|at| self.before.lanes.get(at));
+        let zero = Line::default();
+        Rates::between(old.filter(same).map_or(&zero, |b| &b.line), &l.line, self.interval_s)
     }
 
     /// The same QP at the refresh before. QPs are in the order of their index, mostly at the same position as before.

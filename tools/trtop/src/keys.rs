@@ -74,8 +74,8 @@ pub const KEYS: &[Binding] = &[
         actions: &[(K::F(1), A::Help), (K::Char('?'), A::Help), (K::Char('h'), A::Help)],
     },
     Binding {
-        keys: "Tab Shift-Tab 1 2 3",
-        help: "next list, list before; ports, QPs, peers",
+        keys: "Tab Shift-Tab 1 2 3 4",
+        help: "next list, list before; ports, QPs, peers, paths (if there are lanes)",
         footer: Some(("Tab", "view")),
         actions: &[
             (K::Tab, A::NextView),
@@ -83,6 +83,7 @@ pub const KEYS: &[Binding] = &[
             (K::Char('1'), A::View(0)),
             (K::Char('2'), A::View(1)),
             (K::Char('3'), A::View(2)),
+            (K::Char('4'), A::View(3)),
         ],
     },
     Binding {

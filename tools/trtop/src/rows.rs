@@ -3,10 +3,10 @@
 use crate::columns::{Col, Key};
 use crate::frame::{Frame, Process, Rates, RowId};
 use std::cmp::Ordering;
-use telereduce::shm::model::{Line, PeerView, PortView, QpView};
+use telereduce::shm::model::{LaneView, Line, PeerView, PortView, QpView};
 use telereduce::shm::snapshot::Object;
 
-/// The three lists.
+/// The lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// Ports.
@@ -15,11 +15,13 @@ pub enum View {
     Qps = 1,
     /// Peers.
     Peers = 2,
+    /// Paths: the lanes of multi-path.
+    Paths = 3,
 }
 
 impl View {
     /// All, in the order of Tab.
-    pub const ALL: [View; 3] = [View::Ports, View::Qps, View::Peers];
+    pub const ALL: [View; 4] = [View::Ports, View::Qps, View::Peers, View::Paths];
 }
 
 /// What a row is about.
@@ -31,6 +33,8 @@ pub enum Item<'a> {
     Peer(&'a PeerView),
     /// A QP.
     Qp(&'a QpView),
+    /// A lane.
+    Lane(&'a LaneView),
 }
 
 /// One row.
@@ -53,6 +57,7 @@ impl<'a> Row<'a> {
             View::Ports => Item::Port(process.now.ports.get(position)?),
             View::Qps => Item::Qp(process.now.qps.get(position)?),
             View::Peers => Item::Peer(process.now.peers.get(position)?),
+            View::Paths => Item::Lane(process.now.lanes.get(position)?),
         };
         Some(Row { process, position, item })
     }
@@ -67,6 +72,10 @@ impl<'a> Row<'a> {
                 let at = process.now.qps.binary_search_by_key(&i, |q| q.index).ok()?;
                 (at, Item::Qp(&process.now.qps[at]))
             }
+            Object::Lane(i) => {
+                let at = process.now.lanes.binary_search_by_key(&i, |l| l.index).ok()?;
+                (at, Item::Lane(&process.now.lanes[at]))
+            }
         };
         Some(Row { process, position, item })
     }
@@ -77,6 +86,7 @@ impl<'a> Row<'a> {
             Item::Port(_) => Object::Port(self.position as u32),
             Item::Peer(_) => Object::Peer(self.position as u32),
             Item::Qp(q) => Object::Qp(q.index),
+            Item::Lane(l) => Object::Lane(l.index),
         };
         RowId { process: self.process.id, object }
     }
@@ -87,6 +97,7 @@ impl<'a> Row<'a> {
             Item::Port(p) => &p.line,
             Item::Peer(p) => &p.line,
             Item::Qp(q) => &q.line,
+            Item::Lane(l) => &l.line,
         }
     }
 
@@ -96,6 +107,7 @@ impl<'a> Row<'a> {
             Item::Port(_) => self.process.port_rates(self.position),
             Item::Peer(_) => self.process.peer_rates(self.position),
             Item::Qp(_) => self.process.qp_rates(self.position),
+            Item::Lane(_) => self.process.lane_rates(self.position),
         }
     }
 
@@ -105,6 +117,7 @@ impl<'a> Row<'a> {
             Item::Port(_) => self.process.port_name(self.position as u32),
             Item::Peer(p) => self.process.port_name(p.port),
             Item::Qp(q) => self.process.port_name(q.port),
+            Item::Lane(l) => self.process.port_name(l.port),
         }
     }
 
@@ -114,6 +127,15 @@ impl<'a> Row<'a> {
             Item::Port(_) => "-",
             Item::Peer(_) => self.process.peer_name(self.position as u32),
             Item::Qp(q) => self.process.peer_name(q.peer),
+            Item::Lane(_) => self.process.lane_names.get(self.position).map_or("-", |n| &n.1),
+        }
+    }
+
+    /// The path's own address, `-` for all but lanes.
+    pub fn local_name(&self) -> &'a str {
+        match self.item {
+            Item::Lane(_) => self.process.lane_names.get(self.position).map_or("-", |n| &n.0),
+            _ => "-",
         }
     }
 
@@ -122,6 +144,7 @@ impl<'a> Row<'a> {
         self.process.alive
             && match self.item {
                 Item::Qp(q) => q.live,
+                Item::Lane(l) => l.live,
                 _ => true,
             }
     }
@@ -156,6 +179,7 @@ impl Filter {
                 Item::Port(_) => false,
                 Item::Peer(_) => self.has(r.peer_name()),
                 Item::Qp(q) => self.has(r.peer_name()) || self.has(&q.qp_num.to_string()),
+                Item::Lane(l) => self.has(r.peer_name()) || self.has(r.local_name()) || self.has(&l.qp_num.to_string()),
             }
     }
 }
@@ -187,6 +211,7 @@ impl<'a> Rows<'a> {
                 View::Ports => p.now.ports.len(),
                 View::Qps => p.now.qps.len(),
                 View::Peers => p.now.peers.len(),
+                View::Paths => p.now.lanes.len(),
             };
             let all = filter.0.is_empty() || filter.process_has(p);
             keyed.reserve(n);

@@ -129,6 +129,56 @@ fn qps_and_peers_at_both_sizes() {
 }
 
 #[test]
+fn paths_come_with_the_first_lane_and_show_each_ones_share() {
+    use telereduce::telemetry::lane::LaneIdentity;
+    let dir = tempfile::tempdir().unwrap();
+    let config = telereduce::config::Config { dir: dir.path().into(), ..Default::default() };
+    let clock = Box::leak(Box::new(telereduce::clock::Clock::new()));
+    let objects = Box::leak(Box::new(telereduce::telemetry::registry::Objects::new()));
+    let who = who(4000, "ib_write_bw", None);
+    let t = telereduce::telemetry::registry::Telemetry::new(&config, &who, clock, objects).unwrap();
+    let device = t.open_device("mlx5_0", telereduce::shm::layout::Hooked::Linked);
+    let mut sampler = Sampler::new(dir.path(), &[]);
+    let frame = sampler.sample(Frame::default(), None);
+    let mut a = app();
+    assert!(!screen(&mut a, &frame, 80, 24)[1].contains("Paths"));
+
+    let gid = |a: u8, b: u8| [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, a, 0, b];
+    let lanes: Vec<_> = (0..2)
+        .map(|i| LaneIdentity {
+            path: i,
+            port_num: 1,
+            qp_num: 500 + i,
+            dest_qp_num: 600 + i,
+            local_gid: gid(1, i as u8 + 1),
+            remote_gid: gid(2, i as u8 + 1),
+        })
+        .map(|who| t.create_lane(device, &who).unwrap())
+        .collect();
+    let frame = sampler.sample(frame, None);
+    for (lane, chunks) in lanes.iter().zip([30, 10]) {
+        (0..chunks).for_each(|_| lane.posted(100_000));
+        (0..chunks).for_each(|_| lane.completed(100_000, 5000, 1));
+    }
+    lanes[1].posted(100_000);
+    let mut frame = sampler.sample(frame, None);
+    frame.processes[0].interval_s = 0.1;
+    press(&mut a, "1");
+    assert!(screen(&mut a, &frame, 80, 24)[1].contains(" 4 Paths "));
+    press(&mut a, "4");
+    let s = screen(&mut a, &frame, 80, 24);
+    assert_eq!(s[3], "    PID PORT     PATH LOCAL             PEER               SEND SHARE   OUT  ERR");
+    assert_eq!(s[4], "   4000 mlx5_0:1    0 10.1.0.1          10.2.0.1       240 Mb/s  75 %     0    0");
+    assert_eq!(s[5], "   4000 mlx5_0:1    1 10.1.0.2          10.2.0.2      80.0 Mb/s  25 %     1    0");
+    press(&mut a, "\n");
+    draw(&mut a, &frame, 80, 24);
+    let frame = sampler.detail(frame, a.wanted());
+    let s = screen(&mut a, &frame, 80, 24);
+    line(&s, "lane 0 on mlx5_0:1: 10.1.0.1 -> 10.2.0.1  pid 4000");
+    assert!(line(&s, "post-to-poll").contains("30 samples: mean 5.00 us"), "{}", s.join("\n"));
+}
+
+#[test]
 fn before_the_second_refresh_rates_are_unknown_not_zero() {
     let dir = tempfile::tempdir().unwrap();
     segment(dir.path(), &who(4000, "x", None), 1);

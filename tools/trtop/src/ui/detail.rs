@@ -44,6 +44,9 @@ fn title(row: &Row) -> String {
     let what = match row.item {
         Item::Port(_) => row.port_name().to_string(),
         Item::Peer(_) => format!("{} -> {}", row.port_name(), row.peer_name()),
+        Item::Lane(l) => {
+            format!("lane {} on {}: {} -> {}", l.path, row.port_name(), row.local_name(), row.peer_name())
+        }
         Item::Qp(q) => {
             format!("QP {} on {} -> {} QP {}", q.qp_num, row.port_name(), row.peer_name(), q.dest_qp_num)
         }

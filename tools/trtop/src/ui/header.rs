@@ -4,7 +4,6 @@ use super::{put, take_bottom, take_top};
 use crate::app::App;
 use crate::frame::Frame;
 use crate::keys::KEYS;
-use crate::rows::View;
 use crate::units;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -70,8 +69,8 @@ fn short(text: &str, most: usize) -> String {
 fn views(line: Rect, buf: &mut Buffer, app: &App) {
     let t = app.theme;
     let mut parts = Vec::new();
-    for (i, (view, name)) in View::ALL.into_iter().zip(["Ports", "QPs", "Peers"]).enumerate() {
-        let style = if view == app.view { t.active() } else { t.plain() };
+    for (i, (view, name)) in app.views().iter().zip(["Ports", "QPs", "Peers", "Paths"]).enumerate() {
+        let style = if *view == app.view { t.active() } else { t.plain() };
         parts.push((format!(" {} {name} ", i + 1), style));
     }
     let sort = app.lists[app.view as usize].sort;

@@ -4,6 +4,7 @@ pub mod detail;
 pub mod header;
 pub mod help;
 pub mod list;
+pub mod paths;
 pub mod peers;
 pub mod ports;
 pub mod qps;
@@ -23,11 +24,16 @@ pub fn columns(view: View) -> &'static [Column] {
         View::Ports => ports::COLUMNS,
         View::Qps => qps::COLUMNS,
         View::Peers => peers::COLUMNS,
+        View::Paths => paths::COLUMNS,
     }
 }
 
 /// Draws the whole screen.
 pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
+    app.paths = frame.processes.iter().any(|p| !p.now.lanes.is_empty());
+    if !app.views().contains(&app.view) {
+        app.view = View::Ports;
+    }
     let mut rest = area;
     header::draw(&mut rest, buf, app, frame);
     header::footer(&mut rest, buf, app);
