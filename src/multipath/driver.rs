@@ -131,6 +131,9 @@ pub const SUCCESS: u32 = ibv_wc_status::IBV_WC_SUCCESS;
 /// Flushed.
 pub const FLUSHED: u32 = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
 
+/// The peer did not answer.
+pub const RETRY_EXCEEDED: u32 = ibv_wc_status::IBV_WC_RETRY_EXC_ERR;
+
 pub(super) fn failure(status: u32) -> Failure {
     use ibv_wc_status as s;
     match status {

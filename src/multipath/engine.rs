@@ -361,3 +361,7 @@ impl Engine {
 fn set_signaled(flags: &mut u32, signaled: bool) {
     *flags = *flags & !SIGNALED | if signaled { SIGNALED } else { 0 };
 }
+
+#[cfg(test)]
+#[path = "engine/tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! The engine's dealings with lanes: which there are, what they take, and what became of it.
 
-use super::super::driver::{Driver, Failure, LanePosting, SUCCESS, failure};
+use super::super::driver::{Driver, FLUSHED, Failure, LanePosting, RETRY_EXCEEDED, SUCCESS, failure};
 use super::super::guard::Guard;
 use super::super::plan::{Cut, Mode};
 use super::super::schedule::Lane;
@@ -89,6 +89,8 @@ impl Engine {
             op.form = Form::Whole;
             let wr_id = op.wr.fields.wr_id;
             if first {
+                // A piece that was behind the one that failed says less.
+                let status = if status == FLUSHED { RETRY_EXCEEDED } else { status };
                 self.blame(c.seq, wr_id, status, vendor_err);
             }
             self.break_primary(d);
@@ -203,8 +205,10 @@ impl Engine {
             }
         } else {
             self.chunks.remove(token);
+            let forgiven = fate != Failure::Lost && !self.keeps(Guard::Whole);
             if let Some(op) = self.op_mut(chunk.seq) {
                 op.put_back(chunk.body);
+                op.done += u32::from(forgiven);
             }
         }
         if fate != Failure::Lost && self.keeps(Guard::Whole) {

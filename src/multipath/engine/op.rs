@@ -9,6 +9,8 @@ pub(super) enum Form {
     /// As it is.
     #[default]
     Pass,
+    /// Flushed, by a WR that any provider takes.
+    StandIn,
     /// As a tail, once its bodies have arrived.
     Split(Cut),
     /// It was to be split, and goes whole after all, once no piece of it can arrive any more.

@@ -66,6 +66,7 @@ impl Engine {
             let Some(op) = self.ops.front() else { return };
             let settled = op.is_settled() || !self.keeps(Guard::Settle);
             let again = match op.form {
+                Form::StandIn => self.flushing && self.post_front(Why::StandIn, d),
                 _ if self.flushing => op.head != Head::Posted && settled && self.post_front(Why::App, d),
                 Form::Pass => self.post_front(Why::App, d),
                 Form::Whole => op.head != Head::Posted && settled && self.post_front(Why::Whole, d),
@@ -83,7 +84,7 @@ impl Engine {
         if op.done == cut.bodies() || !self.keeps(Guard::TailLast) && op.is_all_posted() {
             return self.post_tail(cut, d);
         }
-        if self.lanes_up == 0 {
+        if self.lanes_up == 0 && op.has_piece() {
             self.ops[0].form = Form::Whole;
             self.stats.whole += 1;
             return true;
@@ -125,7 +126,7 @@ impl Engine {
     fn stand_in<D: Driver>(&mut self, d: &mut D) {
         let op = &mut self.ops[0];
         let (seq, wr_id) = (op.seq, op.wr.fields.wr_id);
-        op.form = Form::Pass;
+        op.form = Form::StandIn;
         op.wr.sges.clear();
         op.wr.inline.clear();
         op.wr.fields = Fields { wr_id, opcode: WRITE, ..Fields::default() };

@@ -139,7 +139,8 @@ impl Sim {
             }
             // Even an application that never polls gets its data through, if others poll when the engine says so.
             let oracle = &self.world.oracle;
-            self.step(!self.setup.lazy || oracle.executed == oracle.accepted || oracle.failed);
+            let broken = oracle.failed || self.world.err;
+            self.step(!self.setup.lazy || oracle.executed == oracle.accepted || broken);
             patience -= 1;
             let engine = &self.engine;
             self.world.oracle.check(patience > 0, || format!("deadlock: {engine:?}"));
