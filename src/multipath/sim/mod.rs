@@ -32,6 +32,8 @@ struct Setup {
     lost: u32,
     /// The application polls only when the engine needs it to, or its queue is full.
     lazy: bool,
+    /// Lanes that broke are replaced unasked.
+    eager: bool,
     /// Steps favour one lane this much.
     skew: u32,
 }
@@ -64,7 +66,8 @@ impl Setup {
         let (breaks, changes) = (rng.pick(&[0, 0, 10, 100]), rng.pick(&[0, 0, 5, 30]));
         let lost = if breaks > 0 { rng.pick(&[0, 0, 100]) } else { 0 };
         let lanes = rng.within(1, 4) as usize;
-        Setup { settings, facts, lanes, habits, breaks, changes, lost, lazy: rng.chance(250), skew: rng.within(0, 6) }
+        let (lazy, eager, skew) = (rng.chance(250), rng.chance(500), rng.within(0, 6));
+        Setup { settings, facts, lanes, habits, breaks, changes, lost, lazy, eager, skew }
     }
 }
 
@@ -83,7 +86,6 @@ struct Sim {
     world: World,
     change: Change,
     steps: u64,
-    splits: u64,
 }
 
 impl Sim {
@@ -102,7 +104,7 @@ impl Sim {
         world.refuse = rng.pick(&[0, 0, 50]);
         let mut engine = Engine::new(setup.facts, setup.settings);
         engine.without = without;
-        let mut sim = Sim { setup, rng, engine, world, change: Change::None, steps: 0, splits: 0 };
+        let mut sim = Sim { setup, rng, engine, world, change: Change::None, steps: 0 };
         sim.start();
         sim
     }
@@ -277,13 +279,13 @@ impl Sim {
             self.engine.lane_up(lane);
             return true;
         }
-        if l.broken
-            && self.world.is_queue_empty(lane)
-            && !self.world.revoke_asked.contains(&lane)
-            && self.rng.chance(200)
-        {
-            self.world.revoke(lane);
-            self.engine.lane_revoked(lane, &mut self.world);
+        let free = l.broken && self.world.is_queue_empty(lane) && !self.world.revoke_asked.contains(&lane);
+        // Some drivers reset the peer's end of every lane that breaks, others when they are asked.
+        if free && (l.revoked || self.setup.eager) && self.rng.chance(200) {
+            if !self.world.lanes[lane].revoked {
+                self.world.revoke(lane);
+                self.engine.lane_revoked(lane, &mut self.world);
+            }
             self.world.renew(lane);
             self.engine.lane_up(lane);
             return true;
@@ -337,7 +339,6 @@ impl Sim {
 
     fn reset(&mut self) {
         self.change = Change::None;
-        self.splits += self.engine.stats().split;
         self.world.reset();
         self.engine.state_changed(State::Reset, &mut self.world);
         self.start();

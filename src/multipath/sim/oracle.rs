@@ -5,7 +5,7 @@
 //! execution it runs the WR natively on memory of its own, and compares.
 
 use super::super::plan::Mode;
-use super::super::wr::{FENCE, READ, Sge, Wr};
+use super::super::wr::{FENCE, Fields, READ, SIGNALED, Sge, WRITE, Wr};
 use super::memory::{Memory, is_atomic, is_fetch, is_write, touched};
 use std::collections::VecDeque;
 
@@ -169,6 +169,23 @@ impl Oracle {
             self.check(early.is_none(), || format!("C6: fenced WR {seq} before READ or atomic {early:?}"));
         }
         self.place(at, part, addr, bytes, sges);
+    }
+
+    /// A WR or a part of it runs on the primary: the target, and a receiver there, must see the application's WR, once.
+    pub fn resemble(&mut self, seq: u64, part: Part, posted: &Fields) {
+        let Some(at) = self.at(seq) else { return };
+        let k = &self.wrs[at];
+        let app = k.wr.fields;
+        let data_only = if app.opcode == READ { READ } else { WRITE };
+        let same = if part == Part::Head {
+            posted.opcode == data_only && posted.flags & !SIGNALED == app.flags & FENCE
+        } else {
+            let signaled = !k.signaled || posted.flags & SIGNALED != 0;
+            let flags = (posted.flags ^ app.flags) & !SIGNALED == 0;
+            let apart = Fields { flags: app.flags, remote_addr: app.remote_addr, ..*posted };
+            signaled && flags && apart == app
+        };
+        self.check(same, || format!("C1, C3: {part:?} of {app:?} is posted as {posted:?}"));
     }
 
     /// Whether WR `m` and a piece of the later WR `at` are not to change places.

@@ -80,6 +80,8 @@ pub struct Lane {
     done: VecDeque<(u64, u32)>,
     pub broken: bool,
     pub resting: bool,
+    /// The peer's end of the broken lane was reset.
+    pub revoked: bool,
 }
 
 pub struct World {
@@ -154,6 +156,7 @@ impl World {
             return true;
         }
         let part = if e.why == Why::Head { Part::Head } else { Part::Last };
+        self.oracle.resemble(seq, part, &f);
         self.oracle.touch(seq, part, f.remote_addr, touched(f.opcode, bytes), &e.wr.sges);
         let payload = if e.wr.inline.is_empty() { self.memory.gather(&e.wr.sges) } else { e.wr.inline.clone() };
         let mut brings = Vec::new();
@@ -315,6 +318,7 @@ impl World {
     /// The peer's end of the lane is reset.
     pub fn revoke(&mut self, lane: usize) {
         self.late.retain(|(l, _)| *l != lane);
+        self.lanes[lane].revoked = true;
     }
 
     /// Pieces that the lane takes now.
@@ -329,8 +333,8 @@ impl World {
 
     /// A new lane, in place of one that broke; completions of that one may still be there.
     pub fn renew(&mut self, lane: usize) {
-        self.lanes[lane].broken = false;
-        self.lanes[lane].resting = false;
+        let l = &mut self.lanes[lane];
+        (l.broken, l.resting, l.revoked) = (false, false, false);
     }
 
     /// Whether the lane has nothing to say any more.
