@@ -69,7 +69,8 @@ pub trait Driver {
     /// As the provider's. [`NO_ROOM`] is tried again at the QP's next completion, any other is final.
     fn post_primary(&mut self, p: &Posting<'_>) -> Result<(), Errno>;
 
-    /// Posts on a lane. False: it took nothing, and is full for now.
+    /// Posts on a lane, a list no longer than the application's `max_send_sge`. False: it took nothing, and is full for
+    /// now.
     fn post_lane(&mut self, p: &LanePosting<'_>) -> bool;
 
     /// Moves the application's QP to ERR, then [`state_changed`](super::engine::Engine::state_changed).
@@ -80,7 +81,7 @@ pub trait Driver {
     /// [`lane_lost`](super::engine::Engine::lane_lost). Asked once per lane and failure.
     fn revoke_lane(&mut self, lane: usize);
 
-    /// After `stop`, or once the QP broke: no piece of this QP is in flight any more.
+    /// After `stop`, or once the QP broke: no piece of this QP is in flight any more. It may be said more than once.
     fn quiet(&mut self);
 }
 

@@ -95,9 +95,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The engine of a QP in RESET, without lanes.
-    pub fn new(facts: QpFacts, settings: Settings) -> Engine {
-        Engine {
+    /// The engine of a QP in RESET, without lanes. `None`: no memory.
+    pub fn new(facts: QpFacts, settings: Settings) -> Option<Engine> {
+        let mut marks = VecDeque::new();
+        marks.try_reserve_exact((facts.max_send_wr + EXTRA_SEND_WRS) as usize).ok()?;
+        Some(Engine {
             ops: VecDeque::new(),
             threshold_bytes: u64::MAX,
             accepted: 0,
@@ -105,7 +107,7 @@ impl Engine {
             unseen: 0,
             acked: 0,
             delivered: 0,
-            marks: VecDeque::with_capacity(facts.max_send_wr as usize + 1),
+            marks,
             facts,
             settings,
             ready: false,
@@ -125,7 +127,7 @@ impl Engine {
             stats: Stats::default(),
             #[cfg(test)]
             without: None,
-        }
+        })
     }
 
     /// Whether a guard is in its place: always, but for tests.

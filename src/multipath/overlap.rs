@@ -96,6 +96,7 @@ impl Window {
     }
 
     /// Everything up to `seq` is done.
+    #[inline(always)]
     pub fn acked(&mut self, seq: u64) {
         while self.0.front().is_some_and(|(s, _)| *s <= seq) {
             self.0.pop_front();

@@ -228,24 +228,42 @@ impl Engine {
 
     /// A send completion of the primary was polled: all of them, in their order. `wr_id`, `status` (`enum
     /// ibv_wc_status`) and `vendor_err` are the completion's.
+    #[inline(always)]
     pub fn primary_completed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
+        // Nothing is held: a completion moves nothing.
+        if status == SUCCESS
+            && self.ops.is_empty()
+            && let Some(&Mark { seq, total_bytes: 0, owner: Owner::App }) = self.marks.front()
+        {
+            self.marks.pop_front();
+            self.ack(seq);
+            return Verdict::Deliver(Fix { byte_len: None, status: None, upto: seq });
+        }
+        self.other_completed(wr_id, status, vendor_err, d)
+    }
+
+    #[inline(always)]
+    fn ack(&mut self, seq: u64) {
+        self.acked = self.acked.max(seq);
+        self.window.acked(self.acked);
+    }
+
+    #[inline(never)]
+    fn other_completed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
         if status != SUCCESS {
             return self.primary_failed(wr_id, status, vendor_err, d);
         }
         let Some(mark) = self.marks.pop_front() else {
             return Verdict::Deliver(Fix { upto: self.delivered, ..Fix::default() });
         };
-        self.acked = self.acked.max(mark.seq);
-        self.window.acked(self.acked);
+        self.ack(mark.seq);
         if mark.owner == Owner::Head
             && let Some(op) = self.ops.front_mut()
         {
             op.head = Head::None;
             op.done += 1;
         }
-        if !self.ops.is_empty() {
-            self.pump(d);
-        }
+        self.pump(d);
         if mark.owner == Owner::Ours || mark.owner == Owner::Head && self.keeps(Guard::SwallowHead) {
             return Verdict::Swallow;
         }
@@ -256,7 +274,8 @@ impl Engine {
     /// The application got a completion; `upto` is the verdict's. Its WR and those before it leave the send queue.
     #[inline(always)]
     pub fn delivered(&mut self, upto: u64) {
-        self.delivered = self.delivered.max(upto);
+        // A completion from before a RESET may come late.
+        self.delivered = self.delivered.max(upto.min(self.accepted));
     }
 
     fn primary_failed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {

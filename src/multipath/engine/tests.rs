@@ -66,7 +66,7 @@ impl Bench {
             ahead: 4,
         };
         let facts = QpFacts { max_send_wr: 4, max_send_sge: 2, max_inline_bytes: 16, sq_sig_all: false };
-        let mut b = Bench { engine: Engine::new(facts, settings), notes: Notes::default() };
+        let mut b = Bench { engine: Engine::new(facts, settings).unwrap(), notes: Notes::default() };
         b.engine.state_changed(State::Ready, &mut b.notes);
         b.engine.lane_up(0);
         b.engine.lane_up(1);
@@ -407,47 +407,32 @@ fn qps_that_share_lanes_share_their_room() {
 #[ignore = "a measurement"]
 fn cost_of_a_wr_that_passes() {
     use std::hint::black_box;
-    const N: u32 = 20_000_000;
+    const N: u32 = 100_000;
     let mut b = Bench::new(Mode::Strict);
-    let ns = |start: std::time::Instant| start.elapsed().as_nanos() as f64 / f64::from(N);
-    let start = std::time::Instant::now();
-    for i in 0..N {
-        black_box(b.engine.passes(black_box(SEND), black_box(u64::from(i & 63))) && b.engine.room() > 0);
-    }
-    println!("decision: {:.2} ns", ns(start));
-    let start = std::time::Instant::now();
-    for i in 0..N {
-        assert!(b.engine.passes(black_box(WRITE), black_box(u64::from(i & 63))) && b.engine.room() > 0);
+    let mut measure = |what: &str, one: &dyn Fn(&mut Bench)| {
+        // The best of many runs: others may use the machine.
+        let best = (0..200).map(|_| {
+            let start = std::time::Instant::now();
+            (0..N).for_each(|_| one(&mut b));
+            start.elapsed()
+        });
+        println!("{what}: {:.2} ns", best.min().unwrap().as_nanos() as f64 / f64::from(N));
+    };
+    let decide = |b: &Bench| assert!(b.engine.passes(black_box(WRITE), black_box(64)) && b.engine.room() > 0);
+    let signaled = |b: &mut Bench| {
+        decide(b);
         b.engine.note_passed(true);
         let Verdict::Deliver(fix) = b.engine.primary_completed(black_box(1), SUCCESS, 0, &mut b.notes) else {
             panic!()
         };
         b.engine.delivered(fix.upto);
-    }
-    println!("decision, note and completion, all signaled: {:.2} ns", ns(start));
-    let start = std::time::Instant::now();
-    for i in 0..N {
-        assert!(b.engine.passes(black_box(WRITE), black_box(u64::from(i & 63))) && b.engine.room() > 0);
-        b.engine.note_passed(i % 2 == 1);
-        if i % 2 == 1 {
-            let Verdict::Deliver(fix) = b.engine.primary_completed(black_box(1), SUCCESS, 0, &mut b.notes) else {
-                panic!()
-            };
-            b.engine.delivered(fix.upto);
-        }
-    }
-    println!("half of them signaled: {:.2} ns", ns(start));
-    let list = [Sge { addr: 0x500, length: 64, lkey: 1 }];
-    let start = std::time::Instant::now();
-    for _ in 0..N / 100 {
-        b.notes.primary.clear();
-        b.engine
-            .post(
-                &WrRef { fields: Fields { flags: SIGNALED, ..Fields::default() }, sges: &list, inline: &[] },
-                &mut b.notes,
-            )
-            .unwrap();
-        b.complete(0, SUCCESS);
-    }
-    println!("by post(), with the driver's copy: {:.2} ns", 100.0 * ns(start));
+    };
+    measure("a call of nothing", &|b| drop(black_box(b)));
+    measure("decision", &|b| decide(b));
+    measure("decision, note, completion", &signaled);
+    measure("the same, and an unsignaled one before it", &|b| {
+        decide(b);
+        b.engine.note_passed(false);
+        signaled(b);
+    });
 }

@@ -102,7 +102,7 @@ impl Sim {
         let mut world =
             World::new(oracle, memory, world_rng, setup.facts.max_send_wr, setup.lanes, setup.settings.depth);
         world.refuse = rng.pick(&[0, 0, 50]);
-        let mut engine = Engine::new(setup.facts, setup.settings);
+        let mut engine = Engine::new(setup.facts, setup.settings).unwrap();
         engine.without = without;
         let mut sim = Sim { setup, rng, engine, world, change: Change::None, steps: 0 };
         sim.start();
