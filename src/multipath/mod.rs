@@ -1,3 +1,24 @@
-//! Multi-path: one QP of the application over several paths of the network.
+//! Multi-path: large work requests of one RC QP travel as pieces over several QPs, its *lanes*, and the application
+//! sees what it would see of one QP.
+//!
+//! ```text
+//! ibv_post_send -> plan      pass, or cut into bodies and a tail
+//!               -> engine    hold what must wait; bodies to lanes (schedule); then the tail on the application's QP
+//! ibv_poll_cq   -> engine    which completions are the application's, and what they must say
+//! lane's poll   -> engine    which pieces are done, to be sent anew, or hopeless
+//! ```
+//!
+//! [`engine`] is one QP's state machine. It is sans-IO: [`driver::Driver`] is what it asks for, its methods are what it
+//! is told; it holds no handle, clock, socket or thread. The shim is one driver, the simulation in `sim/` another, which
+//! checks the order contract at each step against what a plain RC QP would do.
 
+pub mod driver;
+pub mod engine;
+mod guard;
+pub mod overlap;
 pub mod paths;
+pub mod plan;
+pub mod schedule;
+#[cfg(test)]
+mod sim;
+pub mod wr;

@@ -1,0 +1,369 @@
+//! The state machine of one application QP.
+//!
+//! A WR is *held* from its post until its last or only part is on the application's QP, the *primary*; WRs reach the
+//! primary in the order of their posts. Of a split WR, the bodies go to lanes; the tail follows on the primary once they
+//! have arrived, and completes as the WR. So each WR that is not held is native, and native is what orders, completes,
+//! flushes and fails it.
+//!
+//! When bodies may start is one number, `start_after`: the WR up to which everything must be done. Strict: the one
+//! before. Notify: the last one that conflicts. What is done is known from the primary's completions, matched in order
+//! by `marks`, one for each signaled WR there. If that leaves earlier WRs open, the split WR's first piece, the *head*,
+//! goes on the primary behind them, signaled, and its completion says that they are done.
+//!
+//! The engine is not thread-safe: the driver has a lock per QP around every call. Whoever polls the application's CQ
+//! drives it on; see [`Engine::waits_for_primary`].
+
+mod chunks;
+mod lanes;
+mod op;
+mod primary;
+
+use self::chunks::Chunks;
+use self::lanes::LaneState;
+use self::op::{Form, Head, Op};
+use self::primary::{Blame, Mark};
+use super::driver::{Driver, Errno, INVALID, NO_ROOM, Posting, State, Stats, Why};
+use super::guard::Guard;
+use super::overlap::{Footprint, Window};
+use super::plan::{self, Mode, Pass, Plan, Settings};
+use super::schedule::Turns;
+use super::wr::{FENCE, SIGNALED, Sge, WrRef};
+use std::collections::VecDeque;
+
+/// WRs that the primary's send queue must take beyond the application's `max_send_wr`: one head.
+pub const EXTRA_SEND_WRS: u32 = 1;
+
+/// Completions that the primary's CQ must hold beyond what the application counted on, per QP: one head's, and one of a
+/// tail that only the engine wants to hear of.
+pub const EXTRA_CQES: u32 = 2;
+
+/// What the engine needs to know of its QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpFacts {
+    /// WRs that the application may have outstanding: what it was told, without [`EXTRA_SEND_WRS`].
+    pub max_send_wr: u32,
+    /// Elements of a WR's list.
+    pub max_send_sge: u32,
+    /// Inline data of a WR.
+    pub max_inline_bytes: u32,
+    /// Every WR completes.
+    pub sq_sig_all: bool,
+}
+
+/// One QP's engine.
+#[derive(Debug)]
+pub struct Engine {
+    /// WRs held, oldest first.
+    ops: VecDeque<Op>,
+    /// Messages below this pass; all do while it is `u64::MAX`.
+    threshold_bytes: u64,
+    /// WRs accepted since the last RESET: the number of the last one.
+    accepted: u64,
+    /// The last one whose last or only part is on the primary.
+    on_primary: u64,
+    /// The last one of the fast path.
+    unseen: u64,
+    /// All up to this one are done.
+    acked: u64,
+    /// All up to this one are covered by completions that the application got.
+    delivered: u64,
+    marks: VecDeque<Mark>,
+    facts: QpFacts,
+    settings: Settings,
+    ready: bool,
+    /// Nothing starts, here and on lanes.
+    stopped: bool,
+    /// The primary is in ERR.
+    flushing: bool,
+    /// The driver was asked to move the primary to ERR.
+    breaking: bool,
+    /// A lane refused what it should not have.
+    refused: bool,
+    /// The primary had no room for what is next.
+    stalled: bool,
+    blame: Option<Blame>,
+    window: Window,
+    chunks: Chunks,
+    lanes: Vec<LaneState>,
+    lanes_up: u32,
+    turns: Turns,
+    scratch: Vec<Sge>,
+    spare: Vec<Op>,
+    stats: Stats,
+    #[cfg(test)]
+    pub(super) without: Option<Guard>,
+}
+
+impl Engine {
+    /// The engine of a QP in RESET, without lanes. `None`: no memory.
+    pub fn new(facts: QpFacts, settings: Settings) -> Option<Engine> {
+        let mut marks = VecDeque::new();
+        marks.try_reserve_exact((facts.max_send_wr + EXTRA_SEND_WRS) as usize).ok()?;
+        Some(Engine {
+            ops: VecDeque::new(),
+            threshold_bytes: u64::MAX,
+            accepted: 0,
+            on_primary: 0,
+            unseen: 0,
+            acked: 0,
+            delivered: 0,
+            marks,
+            facts,
+            settings,
+            ready: false,
+            stopped: false,
+            flushing: false,
+            breaking: false,
+            refused: false,
+            stalled: false,
+            blame: None,
+            window: Window::default(),
+            chunks: Chunks::default(),
+            lanes: Vec::new(),
+            lanes_up: 0,
+            turns: Turns::default(),
+            scratch: Vec::new(),
+            spare: Vec::new(),
+            stats: Stats::default(),
+            #[cfg(test)]
+            without: None,
+        })
+    }
+
+    /// Whether a guard is in its place: always, but for tests.
+    #[inline(always)]
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "tests take guards away"))]
+    fn keeps(&self, guard: Guard) -> bool {
+        #[cfg(test)]
+        return self.without != Some(guard);
+        #[cfg(not(test))]
+        {
+            let _ = guard;
+            true
+        }
+    }
+
+    /// Whether a WR of this opcode and length goes to the primary as it is, at once: the fast path. If so for each WR of
+    /// a chain, and the chain is not longer than [`room`](Engine::room), the driver posts it and then says
+    /// [`note_passed`](Engine::note_passed) for each WR that the provider took. Otherwise, [`post`](Engine::post).
+    #[inline(always)]
+    pub fn passes(&self, opcode: u32, bytes: u64) -> bool {
+        self.ops.is_empty() && (bytes < self.threshold_bytes || !plan::is_splittable(opcode))
+    }
+
+    /// A WR of the fast path is on the primary. `signaled`: by its flags; `sq_sig_all` is the engine's to know.
+    #[inline(always)]
+    pub fn note_passed(&mut self, signaled: bool) {
+        self.accepted += 1;
+        self.unseen = self.accepted;
+        self.on_primary = self.accepted;
+        if signaled || self.facts.sq_sig_all {
+            self.mark(Mark::app(self.accepted));
+        }
+    }
+
+    /// WRs that the application may still post. Once the primary is in ERR there is no limit but the provider's own.
+    #[inline(always)]
+    pub fn room(&self) -> u32 {
+        let outstanding = self.accepted - self.delivered;
+        if self.flushing { u32::MAX } else { self.facts.max_send_wr.saturating_sub(outstanding as u32) }
+    }
+
+    /// The application posts a WR; the WRs of a chain come one by one, up to the first that is refused.
+    ///
+    /// # Errors
+    /// What `ibv_post_send` is to return, this WR being the bad one: [`NO_ROOM`] if the application's queue is full or
+    /// there is no memory to hold the WR, [`INVALID`] if it would be held and exceeds the QP's limits, or the provider's.
+    pub fn post<D: Driver>(&mut self, wr: &WrRef<'_>, d: &mut D) -> Result<(), Errno> {
+        if self.room() == 0 && self.keeps(Guard::Limit) {
+            return Err(NO_ROOM);
+        }
+        let plan = self.plan(wr);
+        match plan {
+            Plan::Pass(why) if self.ops.is_empty() || !self.keeps(Guard::HoldBack) => self.pass(wr, why, d),
+            _ => self.hold(wr, plan, d),
+        }
+    }
+
+    fn plan(&self, wr: &WrRef<'_>) -> Plan {
+        if !self.ready || self.flushing || self.breaking {
+            return Plan::Pass(Pass::NotReady);
+        }
+        match plan::plan(wr, &self.settings, self.lanes_up) {
+            Plan::Split(_) if self.refused => Plan::Pass(Pass::LaneRefused),
+            plan => plan,
+        }
+    }
+
+    /// Nothing is held, and the WR need not be.
+    fn pass<D: Driver>(&mut self, wr: &WrRef<'_>, why: Pass, d: &mut D) -> Result<(), Errno> {
+        let (seq, signaled) = (self.accepted + 1, self.is_signaled(wr));
+        let mut wr = *wr;
+        set_signaled(&mut wr.fields.flags, signaled);
+        d.post_primary(&Posting { wr, seq, why: Why::App })?;
+        self.accepted = seq;
+        self.on_primary = self.on_primary.max(seq);
+        self.stats.passed[why as usize] += 1;
+        self.see(seq, &wr);
+        if signaled {
+            self.mark(Mark::app(seq));
+        }
+        Ok(())
+    }
+
+    /// Something is held, or the WR is to be split.
+    fn hold<D: Driver>(&mut self, wr: &WrRef<'_>, plan: Plan, d: &mut D) -> Result<(), Errno> {
+        if wr.sges.len() > self.facts.max_send_sge as usize || wr.inline.len() > self.facts.max_inline_bytes as usize {
+            return Err(INVALID);
+        }
+        let mut op = self.spare.pop().unwrap_or_default();
+        if !op.wr.copy_from(wr) || self.ops.try_reserve(1).is_err() {
+            self.spare.push(op);
+            return Err(NO_ROOM);
+        }
+        op.seq = self.accepted + 1;
+        op.signaled = self.is_signaled(wr);
+        op.start_after = self.start_after(wr);
+        op.form = match plan {
+            Plan::Split(cut) => {
+                self.stats.split += 1;
+                Form::Split(cut)
+            }
+            Plan::Pass(why) => {
+                self.stats.passed[why as usize] += 1;
+                Form::Pass
+            }
+        };
+        self.stats.held += u64::from(!self.ops.is_empty());
+        self.accepted = op.seq;
+        self.see(op.seq, wr);
+        self.ops.push_back(op);
+        self.pump(d);
+        Ok(())
+    }
+
+    fn is_signaled(&self, wr: &WrRef<'_>) -> bool {
+        wr.has(SIGNALED) || self.facts.sq_sig_all
+    }
+
+    /// Notes what a WR touches, where that will be asked.
+    fn see(&mut self, seq: u64, wr: &WrRef<'_>) {
+        if self.settings.mode == Mode::Notify {
+            self.window.push(seq, Footprint::of(wr));
+        }
+    }
+
+    /// Up to which WR everything must be done before bodies of this one, the next, may start.
+    fn start_after(&self, wr: &WrRef<'_>) -> u64 {
+        if self.settings.mode == Mode::Strict {
+            return if self.keeps(Guard::StrictWait) { self.accepted } else { 0 };
+        }
+        let this = Footprint::of(wr);
+        let conflict = self.window.last(|f| f.blocks(&this));
+        let fetch = if wr.has(FENCE) { self.window.last_fetch() } else { 0 };
+        let keep = |guard, seq| if self.keeps(guard) { seq } else { 0 };
+        keep(Guard::Overlap, conflict).max(keep(Guard::Fence, fetch)).max(keep(Guard::Unseen, self.unseen))
+    }
+
+    /// Whether WRs are held. If not, everything accepted is on the primary, and nothing on lanes but what a RESET forgot.
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// WRs held.
+    pub fn held(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether what is held waits for a completion of the primary. While it does, somebody must poll the application's
+    /// CQ even if the application does not (it may sleep, or watch memory), and keep what is found for it.
+    pub fn waits_for_primary(&self) -> bool {
+        let waits = |op: &Op| match op.form {
+            Form::Split(_) => op.start_after > self.acked,
+            _ => false,
+        };
+        self.stalled || self.ops.front().is_some_and(|op| op.head == Head::Posted || waits(op))
+    }
+
+    /// Whether no piece of this QP is in flight on a lane, nor lost and still able to arrive.
+    pub fn is_quiet(&self) -> bool {
+        self.chunks.is_empty() || !self.keeps(Guard::Quiet)
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The application is about to move the QP out of RTS, or to destroy it: nothing starts any more. The driver waits
+    /// for [`Driver::quiet`] (meanwhile it polls the lanes, or breaks them), then makes the real call, then says
+    /// [`state_changed`](Engine::state_changed); or [`resume`](Engine::resume) if that failed.
+    pub fn stop<D: Driver>(&mut self, d: &mut D) {
+        self.stopped = true;
+        self.tell_quiet(d);
+    }
+
+    /// The QP's state stays as it was, or it is back in RTS from SQD.
+    pub fn resume<D: Driver>(&mut self, d: &mut D) {
+        self.stopped = false;
+        self.pump(d);
+    }
+
+    /// The QP's state changed, and the provider knows. To [`State::Reset`] only when quiet, if pieces are not to land in
+    /// memory that the application thinks its own again; a piece that is still in flight keeps its token.
+    pub fn state_changed<D: Driver>(&mut self, to: State, d: &mut D) {
+        self.stopped = false;
+        self.breaking = false;
+        match to {
+            State::Ready => self.ready = true,
+            State::Error => self.flushing = true,
+            State::Reset => self.forget(),
+        }
+        self.refresh();
+        self.pump(d);
+        self.tell_quiet(d);
+    }
+
+    fn forget(&mut self) {
+        while let Some(mut op) = self.ops.pop_front() {
+            op.recycle();
+            self.spare.push(op);
+        }
+        self.chunks.orphan();
+        self.marks.clear();
+        self.window.clear();
+        (self.accepted, self.on_primary, self.unseen, self.acked, self.delivered) = (0, 0, 0, 0, 0);
+        (self.ready, self.flushing, self.refused, self.stalled) = (false, false, false, false);
+        self.blame = None;
+        for lane in &mut self.lanes {
+            lane.turn.up = false;
+        }
+        self.lanes_up = 0;
+    }
+
+    /// Sets what the fast path compares with.
+    fn refresh(&mut self) {
+        let splits = self.ready && !self.flushing && !self.breaking && !self.refused && self.lanes_up > 0;
+        self.threshold_bytes = if splits { u64::from(self.settings.min_split_bytes.max(1)) } else { u64::MAX };
+    }
+
+    fn tell_quiet<D: Driver>(&self, d: &mut D) {
+        if (self.stopped || self.flushing || self.breaking) && self.is_quiet() {
+            d.quiet();
+        }
+    }
+
+    fn op_mut(&mut self, seq: u64) -> Option<&mut Op> {
+        let at = self.ops.binary_search_by_key(&seq, |op| op.seq).ok()?;
+        self.ops.get_mut(at)
+    }
+}
+
+fn set_signaled(flags: &mut u32, signaled: bool) {
+    *flags = *flags & !SIGNALED | if signaled { SIGNALED } else { 0 };
+}
+
+#[cfg(test)]
+#[path = "engine/tests.rs"]
+mod tests;

@@ -1,0 +1,244 @@
+//! The engine's dealings with lanes: which there are, what they take, and what became of it.
+
+use super::super::driver::{Driver, FLUSHED, Failure, LanePosting, RETRY_EXCEEDED, SUCCESS, failure};
+use super::super::guard::Guard;
+use super::super::plan::{Cut, Mode};
+use super::super::schedule::Lane;
+use super::super::wr::{READ, WRITE, sublist};
+use super::Engine;
+use super::chunks::Chunk;
+use super::op::Form;
+
+/// A lane.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LaneState {
+    pub turn: Lane,
+    /// How often the peer's end was reset. Pieces from before that cannot arrive any more.
+    age: u32,
+    /// The driver was asked for that.
+    asked: bool,
+    /// That cannot be done.
+    lost: bool,
+}
+
+impl Engine {
+    /// Lane `lane` (a small number, the driver's) takes pieces of this QP from now on. One that broke is replaced by
+    /// [`lane_revoked`](Engine::lane_revoked), then this; completions of its old self may still come.
+    pub fn lane_up(&mut self, lane: usize) {
+        if self.lanes.len() <= lane {
+            self.lanes.resize(lane + 1, LaneState::default());
+        }
+        let l = &mut self.lanes[lane];
+        l.turn.up = true;
+        (l.asked, l.lost) = (false, false);
+        self.count_lanes();
+    }
+
+    /// The lane takes no new pieces. Those in flight on it complete, well or not.
+    pub fn lane_down<D: Driver>(&mut self, lane: usize, d: &mut D) {
+        self.set_down(lane);
+        self.pump(d);
+    }
+
+    fn set_down(&mut self, lane: usize) {
+        if let Some(l) = self.lanes.get_mut(lane) {
+            l.turn.up = false;
+            self.count_lanes();
+        }
+    }
+
+    fn count_lanes(&mut self) {
+        self.lanes_up = self.lanes.iter().filter(|l| l.turn.up).count() as u32;
+        self.refresh();
+    }
+
+    /// The peer's end of the broken lane is gone, and what was on its way to it: lost pieces are sent anew elsewhere.
+    pub fn lane_revoked<D: Driver>(&mut self, lane: usize, d: &mut D) {
+        let Some(l) = self.lanes.get_mut(lane) else { return };
+        l.age += 1;
+        self.set_down(lane);
+        while let Some(c) = self.chunks.take_lost(lane) {
+            if let Some(op) = self.op_mut(c.seq) {
+                op.doubtful -= 1;
+                op.put_back(c.body);
+            }
+        }
+        self.pump(d);
+        self.tell_quiet(d);
+    }
+
+    /// The peer's end of the broken lane cannot be reset. If pieces of this QP were lost on it, the QP fails.
+    pub fn lane_lost<D: Driver>(&mut self, lane: usize, d: &mut D) {
+        let Some(l) = self.lanes.get_mut(lane) else { return };
+        l.lost = true;
+        while let Some(c) = self.chunks.take_lost(lane) {
+            if let Some(op) = self.op_mut(c.seq) {
+                op.doubtful -= 1;
+            }
+            self.give_up(&c, d);
+        }
+        self.pump(d);
+        self.tell_quiet(d);
+    }
+
+    /// A lost piece can neither be sent anew nor be waited for: the QP is broken, as it would be natively if its path
+    /// were.
+    fn give_up<D: Driver>(&mut self, c: &Chunk, d: &mut D) {
+        let first = self.ops.front().is_some_and(|op| op.seq == c.seq) && self.is_caught_up();
+        if let (Some((status, vendor_err)), Some(op)) = (c.lost, self.op_mut(c.seq)) {
+            op.form = Form::Whole;
+            let wr_id = op.wr.fields.wr_id;
+            if first {
+                // A piece that was behind the one that failed says less.
+                let status = if status == FLUSHED { RETRY_EXCEEDED } else { status };
+                self.blame(c.seq, wr_id, status, vendor_err);
+            }
+            self.break_primary(d);
+        }
+    }
+
+    /// Whether a piece waits for a lane: then [`feed`](Engine::feed) is worth a call.
+    pub fn wants_lanes(&self) -> bool {
+        self.startable().is_some()
+    }
+
+    fn startable(&self) -> Option<usize> {
+        if self.ops.is_empty() || self.stopped && self.keeps(Guard::Stop) || self.flushing || self.breaking {
+            return None;
+        }
+        // Strict: only the oldest can have everything before it done.
+        let ahead = if self.settings.mode == Mode::Strict { 1 } else { self.settings.ahead.max(1) };
+        self.ops.iter().take(ahead as usize).position(|op| op.has_piece() && op.start_after <= self.acked)
+    }
+
+    /// Posts pieces on lanes with room, and takes that room: `room[lane]` is the number of pieces that the lane takes
+    /// now. The driver calls this whenever a lane has room or [`wants_lanes`](Engine::wants_lanes) may have changed; the
+    /// same `room` serves all QPs that share the lanes, in whatever order the driver thinks fair.
+    pub fn feed<D: Driver>(&mut self, room: &mut [u32], d: &mut D) {
+        while let Some(at) = self.startable() {
+            let lanes = self.lanes.iter().map(|l| l.turn);
+            let Some(lane) = self.turns.pick(lanes, room, self.settings.depth.max(1)) else { break };
+            let Form::Split(cut) = self.ops[at].form else { break };
+            if self.post_piece(at, &cut, lane, d) {
+                room[lane] -= 1;
+            } else {
+                room[lane] = 0;
+            }
+        }
+        if !self.keeps(Guard::TailLast) {
+            self.pump(d);
+        }
+    }
+
+    fn post_piece<D: Driver>(&mut self, at: usize, cut: &Cut, lane: usize, d: &mut D) -> bool {
+        let op = &mut self.ops[at];
+        let Some((body, again)) = op.take_piece(cut) else { return false };
+        let (piece, f) = (cut.body(body), op.wr.fields);
+        self.scratch.clear();
+        sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
+        let reads = f.opcode == READ;
+        let age = self.lanes[lane].age;
+        let token = self.chunks.insert(Chunk { seq: op.seq, body, lane, age, reads, lost: None });
+        let posting = LanePosting {
+            lane,
+            token,
+            seq: op.seq,
+            opcode: if reads { READ } else { WRITE },
+            remote_addr: f.remote_addr + u64::from(piece.offset),
+            rkey: f.rkey,
+            sges: &self.scratch,
+            length: piece.length,
+        };
+        if !d.post_lane(&posting) {
+            self.chunks.remove(token);
+            op.put_back(body);
+            return false;
+        }
+        op.live += 1;
+        op.started = true;
+        self.lanes[lane].turn.live += 1;
+        self.stats.chunks += 1;
+        self.stats.replayed += u64::from(again);
+        true
+    }
+
+    /// A piece completed: `token` is its posting's, `status` (`enum ibv_wc_status`) and `vendor_err` the completion's.
+    /// A failed one takes its lane down, whose own QP is in ERR then.
+    pub fn chunk_completed<D: Driver>(&mut self, token: u64, status: u32, vendor_err: u32, d: &mut D) {
+        let Some(&mut chunk) = self.chunks.get_mut(token) else { return };
+        if chunk.lost.is_some() {
+            return;
+        }
+        let live = &mut self.lanes[chunk.lane].turn.live;
+        *live = live.saturating_sub(1);
+        if let Some(op) = self.op_mut(chunk.seq) {
+            op.live -= 1;
+        }
+        if status == SUCCESS {
+            self.chunks.remove(token);
+            if let Some(op) = self.op_mut(chunk.seq) {
+                op.done += 1;
+            }
+        } else {
+            self.chunk_failed(token, chunk, (status, vendor_err), d);
+        }
+        self.pump(d);
+        self.tell_quiet(d);
+    }
+
+    fn chunk_failed<D: Driver>(&mut self, token: u64, mut chunk: Chunk, why: (u32, u32), d: &mut D) {
+        let fate = failure(why.0);
+        let lane = self.lanes[chunk.lane];
+        let revoked = chunk.age != lane.age;
+        if !revoked {
+            self.set_down(chunk.lane);
+        }
+        // A READ's answer is dropped by our own end, which is in ERR.
+        let can_arrive = fate != Failure::RefusedThere && !chunk.reads && !revoked;
+        if can_arrive && self.keeps(Guard::RevokeFirst) {
+            chunk.lost = Some(why);
+            if lane.lost {
+                self.chunks.remove(token);
+                self.give_up(&chunk, d);
+            } else {
+                self.doubt(token, chunk, d);
+            }
+        } else {
+            self.chunks.remove(token);
+            let forgiven = fate != Failure::Lost && !self.keeps(Guard::Whole);
+            if let Some(op) = self.op_mut(chunk.seq) {
+                op.put_back(chunk.body);
+                op.done += u32::from(forgiven);
+            }
+        }
+        if fate != Failure::Lost && self.keeps(Guard::Whole) {
+            self.lane_refused(chunk.seq);
+        }
+    }
+
+    fn doubt<D: Driver>(&mut self, token: u64, chunk: Chunk, d: &mut D) {
+        if let Some(c) = self.chunks.get_mut(token) {
+            *c = chunk;
+        }
+        if let Some(op) = self.op_mut(chunk.seq) {
+            op.doubtful += 1;
+        }
+        if !std::mem::replace(&mut self.lanes[chunk.lane].asked, true) {
+            d.revoke_lane(chunk.lane);
+        }
+    }
+
+    /// A lane refused a piece of WR `seq`. The QP itself shall say what is wrong with it; if nothing is, lanes are not
+    /// for this QP. Nothing later starts before that is known.
+    fn lane_refused(&mut self, seq: u64) {
+        if seq == 0 {
+            return;
+        }
+        self.refused = true;
+        self.refresh();
+        for op in self.ops.iter_mut().filter(|op| op.seq >= seq && matches!(op.form, Form::Split(_))) {
+            op.form = Form::Whole;
+            self.stats.whole += 1;
+        }
+    }
+}

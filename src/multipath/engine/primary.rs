@@ -1,0 +1,314 @@
+//! The engine's dealings with the application's QP: what is posted there, and what its completions say.
+
+use super::super::driver::{Driver, FLUSHED, Fix, NO_ROOM, Posting, SUCCESS, Verdict, Why, piece_of};
+use super::super::guard::Guard;
+use super::super::plan::Cut;
+use super::super::wr::{FENCE, Fields, READ, SIGNALED, WRITE, WrRef, sublist};
+use super::op::{Form, Head};
+use super::{Engine, set_signaled};
+
+/// Whose completion a signaled WR of the primary will have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The application's.
+    App,
+    /// A tail's that the application does not want to hear of.
+    Ours,
+    /// A head's.
+    Head,
+}
+
+/// A signaled WR on the primary. Completions come in the order of marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    /// Its completion says that all up to this WR are done.
+    seq: u64,
+    /// The message's length, if the completion would say less; else 0.
+    total_bytes: u32,
+    owner: Owner,
+}
+
+impl Mark {
+    /// A whole WR of the application.
+    #[inline(always)]
+    pub fn app(seq: u64) -> Mark {
+        Mark { seq, total_bytes: 0, owner: Owner::App }
+    }
+}
+
+/// The status that a WR is to fail with, which is known before its completion comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blame {
+    seq: u64,
+    wr_id: u64,
+    status: u32,
+    vendor_err: u32,
+    /// The WR is on the primary, to be flushed.
+    posted: bool,
+}
+
+/// `IBV_WC_LOC_QP_OP_ERR`: the provider would not have the WR.
+const NOT_TAKEN: u32 = 2;
+
+impl Engine {
+    #[inline(always)]
+    pub(super) fn mark(&mut self, mark: Mark) {
+        // Of a QP in ERR nothing completes any more but in error, and these are not matched.
+        if !self.flushing {
+            self.marks.push_back(mark);
+        }
+    }
+
+    /// Posts on the primary whatever may go there now.
+    pub(super) fn pump<D: Driver>(&mut self, d: &mut D) {
+        self.stalled = false;
+        while !self.stopped && !self.breaking {
+            let Some(op) = self.ops.front() else { return };
+            let settled = op.is_settled() || !self.keeps(Guard::Settle);
+            let again = match op.form {
+                Form::StandIn => self.flushing && self.post_front(Why::StandIn, d),
+                _ if self.flushing => op.head != Head::Posted && settled && self.post_front(Why::App, d),
+                Form::Pass => self.post_front(Why::App, d),
+                Form::Whole => op.head != Head::Posted && settled && self.post_front(Why::Whole, d),
+                Form::Split(cut) => self.advance(&cut, d),
+            };
+            if !again {
+                return;
+            }
+        }
+    }
+
+    /// The oldest WR held is to be split. Whether there is more to do.
+    fn advance<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
+        let op = &self.ops[0];
+        if op.done == cut.bodies() || !self.keeps(Guard::TailLast) && op.is_all_posted() {
+            return self.post_tail(cut, d);
+        }
+        if self.lanes_up == 0 && op.has_piece() {
+            self.ops[0].form = Form::Whole;
+            self.stats.whole += 1;
+            return true;
+        }
+        if op.head == Head::None && !op.started && self.acked < op.start_after {
+            self.post_head(cut, d);
+        }
+        false
+    }
+
+    /// Posts the oldest WR held as it is. False: not now.
+    fn post_front<D: Driver>(&mut self, why: Why, d: &mut D) -> bool {
+        let op = &self.ops[0];
+        let (seq, signaled) = (op.seq, op.signaled);
+        let mut wr = op.wr.view();
+        set_signaled(&mut wr.fields.flags, signaled);
+        match d.post_primary(&Posting { wr, seq, why }) {
+            Ok(()) => {}
+            Err(NO_ROOM) => {
+                self.stalled = true;
+                return false;
+            }
+            // It was accepted, so it must complete: not even the flush could be had.
+            Err(_) if self.flushing => self.stats.dropped += 1,
+            Err(_) => {
+                self.stand_in(d);
+                return false;
+            }
+        }
+        if signaled {
+            self.mark(Mark::app(seq));
+        }
+        self.leave();
+        true
+    }
+
+    /// The provider refuses what was accepted: it fails as if the QP had found out, and a WR that any provider takes is
+    /// flushed in its place.
+    fn stand_in<D: Driver>(&mut self, d: &mut D) {
+        let op = &mut self.ops[0];
+        let (seq, wr_id) = (op.seq, op.wr.fields.wr_id);
+        op.form = Form::StandIn;
+        op.wr.sges.clear();
+        op.wr.inline.clear();
+        op.wr.fields = Fields { wr_id, opcode: WRITE, ..Fields::default() };
+        self.blame(seq, wr_id, NOT_TAKEN, 0);
+        self.break_primary(d);
+    }
+
+    fn post_tail<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
+        let op = &self.ops[0];
+        let next_waits = |op: &super::Op| matches!(op.form, Form::Split(_)) && op.start_after > self.acked;
+        let (seq, piece) = (op.seq, cut.tail());
+        let owner = if op.signaled { Owner::App } else { Owner::Ours };
+        let signaled = op.signaled || self.ops.get(1).is_some_and(next_waits);
+        let mut fields = piece_of(&op.wr.fields, piece.offset);
+        set_signaled(&mut fields.flags, signaled);
+        self.scratch.clear();
+        sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
+        let wr = WrRef { fields, sges: &self.scratch, inline: &[] };
+        match d.post_primary(&Posting { wr, seq, why: Why::Tail }) {
+            Ok(()) => {}
+            Err(NO_ROOM) => {
+                self.stalled = true;
+                return false;
+            }
+            Err(_) => {
+                self.stand_in(d);
+                return false;
+            }
+        }
+        if signaled {
+            let total_bytes = if self.keeps(Guard::Length) { cut.length() } else { 0 };
+            self.mark(Mark { seq, total_bytes, owner });
+        }
+        self.leave();
+        true
+    }
+
+    fn post_head<D: Driver>(&mut self, cut: &Cut, d: &mut D) {
+        let op = &mut self.ops[0];
+        let (seq, piece) = (op.seq, op.take_head(cut));
+        // Its completion then says so much, and an error before any body started can only be an earlier WR's or its own.
+        op.start_after = seq - 1;
+        let opcode = if op.wr.fields.opcode == READ { READ } else { WRITE };
+        let flags = op.wr.fields.flags & FENCE | SIGNALED;
+        let fields = Fields { opcode, flags, imm: 0, ..piece_of(&op.wr.fields, piece.offset) };
+        self.scratch.clear();
+        sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
+        let wr = WrRef { fields, sges: &self.scratch, inline: &[] };
+        match d.post_primary(&Posting { wr, seq, why: Why::Head }) {
+            Ok(()) => {
+                self.mark(Mark { seq: seq - 1, total_bytes: 0, owner: Owner::Head });
+                self.stats.heads += 1;
+            }
+            Err(e) => {
+                op.give_head_back();
+                self.stalled = true;
+                if e != NO_ROOM {
+                    // Whole, it will be refused likewise, and that is dealt with.
+                    op.form = Form::Whole;
+                    self.stats.whole += 1;
+                }
+            }
+        }
+    }
+
+    /// The oldest WR held is not held any more.
+    fn leave(&mut self) {
+        let Some(mut op) = self.ops.pop_front() else { return };
+        self.on_primary = self.on_primary.max(op.seq);
+        if let Some(b) = &mut self.blame
+            && b.seq == op.seq
+        {
+            b.posted = true;
+        }
+        op.recycle();
+        self.spare.push(op);
+    }
+
+    /// WR `seq` is to fail with this status, unless one before it failed.
+    pub(super) fn blame(&mut self, seq: u64, wr_id: u64, status: u32, vendor_err: u32) {
+        if self.blame.is_none() && self.keeps(Guard::Blame) {
+            self.blame = Some(Blame { seq, wr_id, status, vendor_err, posted: false });
+        }
+    }
+
+    /// Whether everything before the oldest WR held is done.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.acked == self.on_primary
+    }
+
+    pub(super) fn break_primary<D: Driver>(&mut self, d: &mut D) {
+        if !self.flushing && !self.breaking {
+            self.breaking = true;
+            self.refresh();
+            d.break_primary();
+            self.tell_quiet(d);
+        }
+    }
+
+    /// A send completion of the primary was polled: all of them, in their order. `wr_id`, `status` (`enum
+    /// ibv_wc_status`) and `vendor_err` are the completion's.
+    #[inline(always)]
+    pub fn primary_completed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
+        // Nothing is held: a completion moves nothing.
+        if status == SUCCESS
+            && self.ops.is_empty()
+            && let Some(&Mark { seq, total_bytes: 0, owner: Owner::App }) = self.marks.front()
+        {
+            self.marks.pop_front();
+            self.ack(seq);
+            return Verdict::Deliver(Fix { byte_len: None, status: None, upto: seq });
+        }
+        self.other_completed(wr_id, status, vendor_err, d)
+    }
+
+    #[inline(always)]
+    fn ack(&mut self, seq: u64) {
+        self.acked = self.acked.max(seq);
+        self.window.acked(self.acked);
+    }
+
+    #[inline(never)]
+    fn other_completed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
+        if status != SUCCESS {
+            return self.primary_failed(wr_id, status, vendor_err, d);
+        }
+        let Some(mark) = self.marks.pop_front() else {
+            return Verdict::Deliver(Fix { upto: self.delivered, ..Fix::default() });
+        };
+        self.ack(mark.seq);
+        if mark.owner == Owner::Head
+            && let Some(op) = self.ops.front_mut()
+        {
+            op.head = Head::None;
+            op.done += 1;
+        }
+        self.pump(d);
+        if mark.owner == Owner::Ours || mark.owner == Owner::Head && self.keeps(Guard::SwallowHead) {
+            return Verdict::Swallow;
+        }
+        let byte_len = (mark.total_bytes != 0).then_some(mark.total_bytes);
+        Verdict::Deliver(Fix { byte_len, status: None, upto: mark.seq })
+    }
+
+    /// The application got a completion; `upto` is the verdict's. Its WR and those before it leave the send queue.
+    #[inline(always)]
+    pub fn delivered(&mut self, upto: u64) {
+        // A completion from before a RESET may come late.
+        self.delivered = self.delivered.max(upto.min(self.accepted));
+    }
+
+    fn primary_failed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
+        self.marks.clear();
+        self.flushing = true;
+        self.breaking = false;
+        self.refresh();
+        let mut verdict = Verdict::Deliver(Fix { upto: self.delivered, ..Fix::default() });
+        let head = self.ops.front().filter(|op| op.head == Head::Posted).map(|op| (op.seq, op.started));
+        match head {
+            // Bodies start when everything earlier is done: it is the head's. The WR fails with its status, but not
+            // before its bodies have settled.
+            Some((seq, true)) => {
+                self.ops[0].head = Head::None;
+                if status != FLUSHED {
+                    self.blame(seq, wr_id, status, vendor_err);
+                }
+                verdict = Verdict::Swallow;
+            }
+            // It is an earlier WR's, or the head's. Either way the head's own will come, just once, and it looks as the
+            // WR's would: that one is done with.
+            Some((_, false)) => self.leave(),
+            None => {
+                let mine = |b: &mut Blame| b.posted && b.wr_id == wr_id;
+                if let Some(b) = self.blame.take_if(mine)
+                    && let Verdict::Deliver(fix) = &mut verdict
+                {
+                    fix.status = Some((b.status, b.vendor_err));
+                }
+            }
+        }
+        self.pump(d);
+        self.tell_quiet(d);
+        verdict
+    }
+}

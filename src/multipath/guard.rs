@@ -1,0 +1,57 @@
+//! The engine's promises that tests take away one at a time, to see that the simulation notices.
+
+/// A check without which the order contract is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// The tail waits for all bodies (C2, C4).
+    TailLast,
+    /// WRs after a split one wait for its tail (C3).
+    HoldBack,
+    /// Strict: bodies wait for all earlier WRs (C5).
+    StrictWait,
+    /// Notify: bodies wait for earlier WRs that they conflict with (C5, C6).
+    Overlap,
+    /// Notify: what passed unseen may conflict (C5).
+    Unseen,
+    /// A fenced body waits for earlier READs and atomics (C6).
+    Fence,
+    /// The head's completion is ours (C1).
+    SwallowHead,
+    /// A tail's completion says the whole length (C1).
+    Length,
+    /// A failed head passes its status on to its WR (C7).
+    Blame,
+    /// A WR is not posted whole while pieces of it may still arrive (C7, C12).
+    Settle,
+    /// A WR that lanes refuse is posted whole (C7).
+    Whole,
+    /// One WR more than the application's queue holds is refused (C8).
+    Limit,
+    /// Nothing starts after stop (C11).
+    Stop,
+    /// Quiet means that no piece is in flight (C11).
+    Quiet,
+    /// A lost piece is sent anew only after the peer's end is gone (C12).
+    RevokeFirst,
+}
+
+#[cfg(test)]
+impl Guard {
+    pub(super) const ALL: [Guard; 15] = [
+        Guard::TailLast,
+        Guard::HoldBack,
+        Guard::StrictWait,
+        Guard::Overlap,
+        Guard::Unseen,
+        Guard::Fence,
+        Guard::SwallowHead,
+        Guard::Length,
+        Guard::Blame,
+        Guard::Settle,
+        Guard::Whole,
+        Guard::Limit,
+        Guard::Stop,
+        Guard::Quiet,
+        Guard::RevokeFirst,
+    ];
+}

@@ -1,0 +1,228 @@
+//! Step *plan*: does this WR pass as it is, and if not, where is it cut?
+//!
+//! Pure arithmetic. A [`Cut`] is a handful of numbers, whatever the size of the message; its pieces are computed when
+//! they are needed. Cuts lie at multiples of [`ALIGN`] of the *remote* address, so that no cache line or TLP of the
+//! target is written by two pieces. The last piece, the *tail*, is short: it starts after all others have arrived, and so
+//! costs the message one round trip, in which little else travels.
+
+use super::wr::{INLINE, READ, WRITE, WRITE_WITH_IMM, WrRef};
+
+/// Cuts lie at multiples of this many bytes of the remote address.
+pub const ALIGN: u32 = 128;
+
+/// Longest message of RC, bytes.
+pub const LONGEST: u64 = 1 << 31;
+
+/// How much order is kept between WRs; see the order contract, C5.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// No byte of a WR is visible before those of earlier WRs.
+    #[default]
+    Strict,
+    /// Bodies may run ahead of earlier WRs that they do not overlap.
+    Notify,
+}
+
+/// The user's choices, the same for all QPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Order between WRs.
+    pub mode: Mode,
+    /// Smallest message that is split, bytes.
+    pub min_split_bytes: u32,
+    /// Smallest body piece that is worth its work request, bytes; rounded up to a multiple of [`ALIGN`].
+    pub min_chunk_bytes: u32,
+    /// Largest body piece, bytes; rounded likewise. Large enough to keep a path busy for longer than the CPU needs.
+    pub max_chunk_bytes: u32,
+    /// The tail has at least this many bytes, and less than [`ALIGN`] more; 0 counts as 1.
+    pub tail_bytes: u32,
+    /// Pieces that one QP keeps in flight on one lane.
+    pub depth: u32,
+    /// In notify mode: how many of the WRs that are held are looked at for something to start.
+    pub ahead: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            mode: Mode::Strict,
+            min_split_bytes: 128 << 10,
+            min_chunk_bytes: 32 << 10,
+            max_chunk_bytes: 1 << 20,
+            tail_bytes: 1,
+            depth: 2,
+            ahead: 16,
+        }
+    }
+}
+
+/// Why a WR passes as it is. The names are stable: they are counters' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Pass {
+    /// The QP is not in RTS.
+    NotReady,
+    /// No lane is up (no shim at the peer, the side channel has not answered yet, all lanes broke).
+    NoLane,
+    /// The lanes refused what the QP itself was allowed, so nothing of this QP is split any more.
+    LaneRefused,
+    /// Not a WRITE, WRITE_WITH_IMM or READ.
+    Opcode,
+    /// Below the size from which messages are split; also if it has no bytes at all.
+    Small,
+    /// Inline data.
+    Inline,
+    /// It would make fewer than two body pieces.
+    FewPieces,
+    /// Longer than a message may be; the provider will say so.
+    TooLong,
+    /// Its remote range goes past the end of the address space; the target will say so.
+    Wraps,
+}
+
+/// Number of reasons.
+pub const PASSES: usize = 9;
+
+impl Pass {
+    /// Every reason, in the order of its number.
+    pub const ALL: [Pass; PASSES] = [
+        Pass::NotReady,
+        Pass::NoLane,
+        Pass::LaneRefused,
+        Pass::Opcode,
+        Pass::Small,
+        Pass::Inline,
+        Pass::FewPieces,
+        Pass::TooLong,
+        Pass::Wraps,
+    ];
+
+    /// Stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pass::NotReady => "not_ready",
+            Pass::NoLane => "no_lane",
+            Pass::LaneRefused => "lane_refused",
+            Pass::Opcode => "opcode",
+            Pass::Small => "small",
+            Pass::Inline => "inline",
+            Pass::FewPieces => "few_pieces",
+            Pass::TooLong => "too_long",
+            Pass::Wraps => "wraps",
+        }
+    }
+}
+
+/// What becomes of a WR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// It goes as it is.
+    Pass(Pass),
+    /// It is cut.
+    Split(Cut),
+}
+
+/// Whether WRs of this opcode are ever split.
+#[inline(always)]
+pub fn is_splittable(opcode: u32) -> bool {
+    opcode <= WRITE_WITH_IMM || opcode == READ
+}
+
+const _: () = assert!(WRITE == 0 && WRITE_WITH_IMM == 1);
+
+/// Some bytes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte's place in the message.
+    pub offset: u32,
+    /// Bytes, at least 1.
+    pub length: u32,
+}
+
+/// How a message is cut. Pieces are numbered from 0; the last one is the tail, all others are bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Message, bytes.
+    length: u32,
+    /// By how much the remote address is past a multiple of [`ALIGN`].
+    past: u32,
+    /// Bytes of a body piece, the first and the last one's may be less; a multiple of [`ALIGN`].
+    step: u32,
+    /// Where the tail starts, counted from the last multiple of [`ALIGN`] before the message.
+    tail_at: u32,
+}
+
+impl Cut {
+    /// Number of body pieces, at least 2.
+    pub fn bodies(&self) -> u32 {
+        self.tail_at.div_ceil(self.step)
+    }
+
+    /// Message, bytes.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// Body piece `i`.
+    pub fn body(&self, i: u32) -> Piece {
+        debug_assert!(i < self.bodies());
+        let start = (i * self.step).max(self.past);
+        // Near 2^32 only if the message ends there, and then the tail is before it.
+        let end = (u64::from(i + 1) * u64::from(self.step)).min(u64::from(self.tail_at)) as u32;
+        Piece { offset: start - self.past, length: end - start }
+    }
+
+    /// The tail.
+    pub fn tail(&self) -> Piece {
+        let offset = self.tail_at - self.past;
+        Piece { offset, length: self.length - offset }
+    }
+}
+
+fn round_up(bytes: u32) -> u32 {
+    bytes.clamp(1, 1 << 30).next_multiple_of(ALIGN)
+}
+
+/// Decides on a WR, with this many lanes up.
+pub fn plan(wr: &WrRef<'_>, settings: &Settings, lanes: u32) -> Plan {
+    let f = &wr.fields;
+    if !is_splittable(f.opcode) {
+        return Plan::Pass(Pass::Opcode);
+    }
+    let bytes = wr.bytes();
+    if bytes < u64::from(settings.min_split_bytes.max(1)) {
+        return Plan::Pass(Pass::Small);
+    }
+    if wr.has(INLINE) || !wr.inline.is_empty() {
+        return Plan::Pass(Pass::Inline);
+    }
+    if bytes > LONGEST {
+        return Plan::Pass(Pass::TooLong);
+    }
+    if f.remote_addr.checked_add(bytes).is_none() {
+        return Plan::Pass(Pass::Wraps);
+    }
+    if lanes == 0 {
+        return Plan::Pass(Pass::NoLane);
+    }
+    cut(f.remote_addr, bytes as u32, settings, lanes).map_or(Plan::Pass(Pass::FewPieces), Plan::Split)
+}
+
+fn cut(remote_addr: u64, length: u32, settings: &Settings, lanes: u32) -> Option<Cut> {
+    let past = (remote_addr % u64::from(ALIGN)) as u32;
+    let last = (past + length).checked_sub(settings.tail_bytes.max(1))?;
+    let tail_at = last - last % ALIGN;
+    if tail_at <= past {
+        return None;
+    }
+    // Each lane's fill, if the message has as much; else less for each, but nothing smaller than is worth it.
+    let fill = length / lanes.saturating_mul(settings.depth.max(1)).max(1);
+    let (least, most) = (round_up(settings.min_chunk_bytes), round_up(settings.max_chunk_bytes));
+    let step = round_up(fill).min(most).max(least);
+    let c = Cut { length, past, step, tail_at };
+    (c.bodies() >= 2).then_some(c)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
