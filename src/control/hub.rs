@@ -70,6 +70,8 @@ type Ask = (QpPair, u64);
 
 struct Link {
     session: Session,
+    /// Whether the network has carried anything yet.
+    connected: bool,
     /// Entries of `Hub::routes` that lead here.
     routes: Vec<Route>,
     /// Claims to be made once it is ready and has room.
@@ -235,6 +237,7 @@ impl Hub {
         };
         let link = Link {
             session: Session::new(setup, now_ns),
+            connected: side == Side::Listener,
             routes: Vec::new(),
             waiting: VecDeque::new(),
             asked: HashMap::new(),
@@ -242,6 +245,13 @@ impl Hub {
         };
         self.links.insert(LinkId(self.last_link), link);
         LinkId(self.last_link)
+    }
+
+    /// A connection that was dialled is there.
+    pub fn connected(&mut self, link: LinkId) {
+        if let Some(l) = self.links.get_mut(&link) {
+            l.connected = true;
+        }
     }
 
     /// Bytes have come.
@@ -282,6 +292,7 @@ impl Hub {
                 match l.session.expire(now_ns) {
                     Ok(Some(event)) => self.handle(link, event, now_ns),
                     Ok(None) => break,
+                    Err(Reason::Silent) if !l.connected => self.end(link, Reason::NoAnswer, now_ns),
                     Err(reason) => self.end(link, reason, now_ns),
                 }
             }
