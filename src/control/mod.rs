@@ -11,6 +11,8 @@ pub mod rendezvous;
 pub mod secret;
 pub mod session;
 #[cfg(test)]
+mod sim;
+#[cfg(test)]
 mod testing;
 pub mod wire;
 
