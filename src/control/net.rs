@@ -70,6 +70,12 @@ impl Registry {
         }
     }
 
+    /// Whether it holds this descriptor.
+    #[cfg(test)]
+    pub fn holds(&self, fd: RawFd) -> bool {
+        self.slots.iter().any(|s| s.fd.load(Relaxed) == fd)
+    }
+
     /// How many descriptors it holds.
     #[cfg(test)]
     pub fn len(&self) -> usize {
@@ -348,16 +354,15 @@ fn cooked(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Waits until one of the descriptors is ready, or for `timeout` (`None`: for ever). Interruptions end it early.
-pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) {
-    let time = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs().min(3600) as libc::time_t,
-        tv_nsec: libc::c_long::from(t.subsec_nanos()),
-    });
-    let time = time.as_ref().map_or(core::ptr::null(), |t| t as *const libc::timespec);
+/// Waits until one of the descriptors is ready, or for `timeout`. Interruptions end it early.
+pub fn poll(fds: &mut [libc::pollfd], timeout: Duration) {
+    let mut time = libc::timespec {
+        tv_sec: timeout.as_secs().min(3600) as libc::time_t,
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
+    };
     fds.iter_mut().for_each(|f| f.revents = 0);
-    // SAFETY: reads and writes the slice; may write the local time.
-    let _ = unsafe { call!(SYS_ppoll, fds.as_mut_ptr(), fds.len(), time, 0, 8) };
+    // SAFETY: reads and writes the slice and the time.
+    let _ = unsafe { call!(SYS_ppoll, fds.as_mut_ptr(), fds.len(), &raw mut time, 0, 8) };
 }
 
 #[cfg(test)]

@@ -36,6 +36,12 @@ const READ_BYTES: usize = 16 << 10;
 /// How long nobody is let in after descriptors or memory ran out.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
+/// Longest sleep, should the program close the very sockets that wake the thread while it sleeps.
+const SLEEP_NS: u64 = 2_000_000_000;
+
+/// How often the thread looks for notes once the program has closed what wakes it.
+const UNWOKEN_NS: u64 = 100_000_000;
+
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -265,7 +271,7 @@ struct Wire {
 struct Driver {
     shared: Arc<Shared>,
     hub: Hub,
-    /// What wakes the thread; `None` if the program has closed it, then the thread looks for notes ten times a second.
+    /// What wakes the thread; `None` once the program has closed it.
     wakes: Option<Socket>,
     listeners: Vec<(IpAddr, Socket)>,
     wires: BTreeMap<LinkId, Wire>,
@@ -387,6 +393,7 @@ impl Driver {
     fn wait(&mut self, fds: &mut Vec<libc::pollfd>) {
         let now_ns = self.now_ns();
         let paused = now_ns < self.accept_from_ns;
+        self.wakes = self.wakes.take().filter(Socket::is_ours);
         let poll_for = |fd, events| libc::pollfd { fd, events, revents: 0 };
         fds.clear();
         // A negative number is skipped.
@@ -396,23 +403,16 @@ impl Driver {
             let out = if wire.connecting || !self.hub.outgoing(*link).is_empty() { libc::POLLOUT } else { 0 };
             fds.push(poll_for(wire.socket.fd(), libc::POLLIN | out));
         }
-        let deadlines = [
-            self.hub.deadline_ns(),
-            paused.then_some(self.accept_from_ns),
-            self.wakes.is_none().then_some(now_ns.saturating_add(100_000_000)),
-        ];
-        let at_ns = deadlines.into_iter().flatten().min();
-        poll(fds, at_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns))));
+        let sleep_ns = if self.wakes.is_some() { SLEEP_NS } else { UNWOKEN_NS };
+        let deadlines = [self.hub.deadline_ns(), paused.then_some(self.accept_from_ns)];
+        let at_ns = deadlines.into_iter().flatten().fold(now_ns.saturating_add(sleep_ns), u64::min);
+        poll(fds, Duration::from_nanos(at_ns.saturating_sub(now_ns)));
     }
 
     fn serve(&mut self, fds: &[libc::pollfd], buffer: &mut [u8]) {
         let ready = |i: usize| fds.get(i).is_some_and(|f| f.revents != 0);
         if ready(0) {
-            let wakes = self.wakes.as_ref().filter(|s| s.is_ours());
-            while wakes.is_some_and(|s| s.receive(buffer).is_ok_and(|n| n > 0)) {}
-            if wakes.is_none() {
-                self.wakes = None;
-            }
+            while self.wakes.as_ref().is_some_and(|s| s.receive(buffer).is_ok_and(|n| n > 0)) {}
         }
         let links: Vec<LinkId> = self.wires.keys().copied().collect();
         let first_link = 1 + self.listeners.len();
