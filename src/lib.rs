@@ -21,6 +21,8 @@ pub mod clock;
 #[cfg(not(loom))]
 pub mod config;
 #[cfg(not(loom))]
+pub mod control;
+#[cfg(not(loom))]
 pub mod multipath;
 #[cfg(not(loom))]
 pub mod shm;
