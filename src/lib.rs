@@ -14,6 +14,8 @@
 //!          -> trtop         tools/trtop      what people look at
 //! ```
 //!
+//! Beside it, [`control`] is how the shims of two processes find each other, for lanes between them.
+//!
 //! This crate holds everything that needs neither hooks nor RDMA, and is tested without either.
 
 pub mod aside;

@@ -33,7 +33,8 @@ pub trait Directory: Send {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Both sides say that these QPs are connected to each other: messages about them and their PDs' lanes go over `link`.
-    /// Comes after either side's claim; again if the QPs were connected anew.
+    /// Comes after either side's claim; again if the QPs were connected anew. If this side's QP has moved on before its
+    /// shim sees this, the shim sends `QpGoing` and forgets the pair.
     Paired {
         /// As this side sees it.
         pair: QpPair,
@@ -52,6 +53,7 @@ pub enum Event {
         reason: Reason,
     },
     /// About lanes, or about a QP of a pair of this link. Lane numbers are the link's: those of another link are others.
+    /// After `QpGoing` the pair is forgotten already: the shim makes its side quiet and answers `QpQuiet`.
     Message {
         /// Where it came from, and where an answer goes.
         link: LinkId,

@@ -349,6 +349,7 @@ fn limits_hold_and_say_so() {
 fn life(seed: u64) {
     let mut random = Random::new(seed);
     let mut net = Net::default();
+    net.secret = (random.below(2) == 0).then(|| Arc::new(Secret::new(b"the secret of all of them").unwrap()));
     let directories = [(); 4].map(|()| Table::default());
     for (i, host) in [1u8, 1, 2, 2, 3].into_iter().enumerate() {
         let name = random.next() as u8 & 0xf8 | i as u8;
@@ -427,5 +428,5 @@ fn whatever_happens_in_many_lives_both_sides_agree_in_the_end() {
 
 #[test]
 fn the_well_known_port_is_the_documented_one() {
-    assert_eq!(BASE, crate::control::rendezvous::DEFAULT_PORT);
+    assert_eq!(BASE, crate::control::settings::DEFAULT_PORT);
 }

@@ -6,12 +6,13 @@
 //! next of eight), and one of its own, where it is sent those who look for its QPs.
 
 use super::Reason;
-use super::api::{Directory, Event, Limits, LinkId, Qps, Tally};
+use super::api::{Directory, Event, LinkId, Qps, Tally};
 use super::gid::{self, Gid};
 use super::hub::{Action, Hub, Parts};
 use super::net::{Registry, Socket, poll};
 use super::pursuit::BASE_PORTS;
-use super::secret::{Secret, random};
+use super::secret::random;
+use super::settings::Settings;
 use super::wire::{Message, ProcessId, Psns, QpPair};
 use core::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,10 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// First of the well-known ports, unless `TELEREDUCE_PORT` says otherwise.
-pub const DEFAULT_PORT: u16 = 18516;
-
-/// Notes that may wait for the thread; more are dropped, as if the network had dropped them.
+/// Notes that may wait for the thread; more are refused.
 const MAX_NOTES: usize = 131_072;
 
 /// Connections taken from one port before others get their turn.
@@ -48,17 +46,6 @@ const STACK_BYTES: usize = 256 << 10;
 /// Descriptors beside those of connections.
 const OTHER_DESCRIPTORS: usize = 256;
 
-/// What the side channel is started with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// First of the well-known ports.
-    pub base_port: u16,
-    /// The job's secret.
-    pub secret: Option<Secret>,
-    /// Bounds.
-    pub limits: Limits,
-}
-
 /// What gets the events, on the side channel's thread. It must not block; it may call the handle.
 pub type Handler = Box<dyn FnMut(Event) + Send>;
 
@@ -80,17 +67,24 @@ enum Note {
     Close,
 }
 
+#[derive(Default)]
+struct Notes {
+    waiting: VecDeque<Note>,
+    /// The thread has ended, and takes no more.
+    ended: bool,
+}
+
 struct Shared {
     base_port: u16,
     process: ProcessId,
     registry: Arc<Registry>,
-    notes: Mutex<VecDeque<Note>>,
+    notes: Mutex<Notes>,
+    ended: Condvar,
     /// Whether the thread was woken and has not looked yet.
     woken: AtomicBool,
     wake: Socket,
     listening: Mutex<HashMap<IpAddr, Ports>>,
     tally: Arc<Tally>,
-    ended: (Mutex<bool>, Condvar),
 }
 
 /// The side channel of this process. Copies are the same one.
@@ -131,11 +125,11 @@ impl Rendezvous {
             process,
             registry,
             notes: Mutex::default(),
+            ended: Condvar::new(),
             woken: AtomicBool::new(false),
             wake,
             listening: Mutex::default(),
             tally,
-            ended: Default::default(),
         });
         let driver = Driver {
             shared: shared.clone(),
@@ -157,7 +151,7 @@ impl Rendezvous {
     /// Listens at the address of a device's GID, if it does not yet.
     ///
     /// # Errors
-    /// [`Reason::NoIp`]; [`Reason::Local`]: not this host's address, or no descriptors.
+    /// [`Reason::NoIp`]; [`Reason::Local`]: not this host's address, or no descriptors; [`Reason::Closed`].
     pub fn listen(&self, gid: Gid) -> Result<Ports, Reason> {
         let ip = gid::ip(gid)?;
         if !self.0.registry.is_owner() {
@@ -168,9 +162,10 @@ impl Rendezvous {
             return Ok(*ports);
         }
         let (ports, sockets) = self.bind(ip).map_err(|_| Reason::Local)?;
+        if !self.note(Note::Listen { ip, ports, sockets }) {
+            return Err(Reason::Closed);
+        }
         listening.insert(ip, ports);
-        drop(listening);
-        self.note(Note::Listen { ip, ports, sockets });
         Ok(ports)
     }
 
@@ -190,9 +185,10 @@ impl Rendezvous {
         Ok((ports, sockets))
     }
 
-    /// As [`Hub::claim`]: finds the shim of the peer of a QP that was connected just now.
-    pub fn claim(&self, pair: QpPair, psns: Psns) {
-        self.note(Note::Claim(pair, psns));
+    /// As [`Hub::claim`]: finds the shim of the peer of a QP that was connected just now. False: the side channel has
+    /// ended, or too much waits for its thread; nothing will come of it.
+    pub fn claim(&self, pair: QpPair, psns: Psns) -> bool {
+        self.note(Note::Claim(pair, psns))
     }
 
     /// As [`Hub::forget`]: the pair is no more.
@@ -200,9 +196,9 @@ impl Rendezvous {
         self.note(Note::Forget(pair));
     }
 
-    /// As [`Hub::send`]: a message about lanes or QPs of a link.
-    pub fn send(&self, link: LinkId, message: Message) {
-        self.note(Note::Send(link, message));
+    /// As [`Hub::send`]: a message about lanes or QPs of a link. False: as for a claim, the message will not be sent.
+    pub fn send(&self, link: LinkId, message: Message) -> bool {
+        self.note(Note::Send(link, message))
     }
 
     /// Says goodbye to all peers, closes everything and ends the thread; waits for that, but no longer than `wait`.
@@ -212,9 +208,9 @@ impl Rendezvous {
             return true;
         }
         self.note(Note::Close);
-        let (ended, signal) = &self.0.ended;
-        let guard = signal.wait_timeout_while(lock(ended), wait, |ended| !*ended);
-        *guard.unwrap_or_else(PoisonError::into_inner).0
+        let shared = &self.0;
+        let notes = shared.ended.wait_timeout_while(lock(&shared.notes), wait, |notes| !notes.ended);
+        notes.unwrap_or_else(PoisonError::into_inner).0.ended
     }
 
     /// In a forked child: closes the child's copies of all descriptors, without a word to the parent's peers. From then on
@@ -233,19 +229,21 @@ impl Rendezvous {
         &self.0.tally
     }
 
-    fn note(&self, note: Note) {
+    fn note(&self, note: Note) -> bool {
         if !self.0.registry.is_owner() {
-            return;
+            return false;
         }
         let mut notes = lock(&self.0.notes);
-        if notes.len() < MAX_NOTES || matches!(note, Note::Close | Note::Forget(_)) {
-            notes.push_back(note);
+        if notes.ended || notes.waiting.len() >= MAX_NOTES && !matches!(note, Note::Close | Note::Forget(_)) {
+            return false;
         }
+        notes.waiting.push_back(note);
         drop(notes);
         // SYNC POINT: the thread clears it before it looks at the notes.
         if !self.0.woken.swap(true, AcqRel) {
             let _ = self.0.wake.send(&[1]);
         }
+        true
     }
 }
 
@@ -287,11 +285,13 @@ impl Driver {
         let _ = catch_unwind(AssertUnwindSafe(|| self.run(&mut handler)));
         let shared = self.shared.clone();
         drop(self);
-        lock(&shared.notes).clear();
         let _ = catch_unwind(AssertUnwindSafe(|| handler(Event::Stopped)));
         drop(handler);
-        *lock(&shared.ended.0) = true;
-        shared.ended.1.notify_all();
+        let mut notes = lock(&shared.notes);
+        let rest = core::mem::take(&mut notes.waiting);
+        notes.ended = true;
+        shared.ended.notify_all();
+        drop((notes, rest));
     }
 
     fn now_ns(&self) -> u64 {
@@ -320,7 +320,7 @@ impl Driver {
     fn take_notes(&mut self) {
         // SYNC POINT: cleared before the notes are taken, so that a later one wakes the thread again.
         self.shared.woken.store(false, Release);
-        let notes = core::mem::take(&mut *lock(&self.shared.notes));
+        let notes = core::mem::take(&mut lock(&self.shared.notes).waiting);
         let now_ns = self.now_ns();
         for note in notes {
             match note {

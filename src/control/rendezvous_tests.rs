@@ -2,7 +2,8 @@
 //! be short.
 
 use super::*;
-use crate::control::api::OurQp;
+use crate::control::api::{Limits, OurQp};
+use crate::control::secret::Secret;
 use crate::control::testing::{Random, Table};
 use crate::control::wire::{LaneId, LaneReady, QpAddr};
 use std::io::{Read, Write};
@@ -123,7 +124,7 @@ fn two_processes_find_each_other_talk_and_say_goodbye() {
     assert_eq!(a.next(), Event::Lost { link: at_a, reason: Reason::Closed, pairs: vec![pair] });
     assert_eq!(a.next(), Event::Stopped);
     assert_eq!(b.next(), Event::Lost { link: at_b, reason: Reason::Closed, pairs: vec![pair.swapped()] });
-    assert_eq!(a.rendezvous.0.registry.len(), 1, "nothing is left but the handle's own end");
+    assert_eq!(a.rendezvous.0.registry.held(), 1, "nothing is left but the handle's own end");
     assert!(a.rendezvous.close(LONG), "again");
 }
 
@@ -172,8 +173,8 @@ fn connecting_at_once_from_both_ends_leaves_one_link() {
         let pairs: Vec<QpPair> = (0..20).map(|i| a.connect(i, &b, 100 + i)).collect();
         let (ra, rb) = (&a.rendezvous, &b.rendezvous);
         std::thread::scope(|s| {
-            s.spawn(|| pairs.iter().for_each(|p| ra.claim(*p, Psns::UNKNOWN)));
-            s.spawn(|| pairs.iter().for_each(|p| rb.claim(p.swapped(), Psns::UNKNOWN)));
+            s.spawn(|| pairs.iter().for_each(|p| assert!(ra.claim(*p, Psns::UNKNOWN))));
+            s.spawn(|| pairs.iter().for_each(|p| assert!(rb.claim(p.swapped(), Psns::UNKNOWN))));
         });
         let links = |of: &Process| -> std::collections::HashSet<LinkId> {
             let link = |event| match event {

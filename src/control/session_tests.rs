@@ -34,8 +34,11 @@ fn deliver(from: &mut Session, to: &mut Session, now_ns: u64) -> Result<Vec<Even
     Ok(events)
 }
 
+/// A session, and how it has ended, if it has.
+type Met = (Session, Result<(), Reason>);
+
 /// The dialler and the listener after all that they have to say to each other at the start, and how it ended for each.
-fn meet(mut d: Session, mut l: Session) -> ((Session, Result<(), Reason>), (Session, Result<(), Reason>)) {
+fn meet(mut d: Session, mut l: Session) -> (Met, Met) {
     let (mut d_end, mut l_end) = (Ok(()), Ok(()));
     while !d.outgoing().is_empty() || !l.outgoing().is_empty() {
         l_end = deliver(&mut d, &mut l, 1).map(drop).and(l_end);

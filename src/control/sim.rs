@@ -3,6 +3,7 @@
 use super::Reason;
 use super::api::{Directory, Event, Limits, LinkId, OurQp, Qps, Tally};
 use super::hub::{Action, Hub, Parts};
+use super::secret::Secret;
 use super::testing::{Random, Table};
 use super::wire::{Message, Psns, QpAddr, QpPair};
 use std::collections::{HashMap, VecDeque};
@@ -52,6 +53,8 @@ pub struct Net {
     pub dials: usize,
     /// If set, what arrives from this address seems to come from the other.
     pub disguise: Option<(IpAddr, IpAddr)>,
+    /// Of all processes added from now on.
+    pub secret: Option<Arc<Secret>>,
 }
 
 impl Net {
@@ -62,7 +65,7 @@ impl Net {
         let mut hub = Hub::new(Parts {
             process: [name; 16],
             base_port: BASE,
-            secret: None,
+            secret: self.secret.clone(),
             limits,
             qps: Box::new(qps.clone()),
             directory: Box::new(directory.clone()),
