@@ -2,7 +2,7 @@
 
 use crate::library::Library;
 use crate::memory_window::{self, BindMw};
-use crate::{control_path, data_path, log, state, unseen};
+use crate::{control_path, data_path, log, multipath, state, unseen};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{
@@ -71,10 +71,10 @@ impl Context {
         }
         Ops {
             data: DataPath {
-                post_send: data_path::post_send,
+                post_send: if multipath::is_on() { multipath::flow::post_send } else { data_path::post_send },
                 post_recv: data_path::post_recv,
                 post_srq_recv: real.data.post_srq_recv.map(|_| data_path::post_srq_recv as PostSrqRecv),
-                poll_cq: data_path::poll_cq,
+                poll_cq: if multipath::is_on() { multipath::cq::poll_cq } else { data_path::poll_cq },
             },
             bind_mw: real.bind_mw.map(|_| memory_window::bind_mw as BindMw),
             create_qp_ex: if_seen(self.seen, real.create_qp_ex, control_path::create_qp_ex as CreateQpEx),
@@ -102,7 +102,8 @@ pub fn find(ctx: *mut ibv_context) -> Option<&'static Context> {
 pub unsafe fn attach(ctx: *mut ibv_context, library: &'static Library, hooked: Hooked) {
     // SAFETY: the caller's promise.
     let Some(c) = (unsafe { ctx.as_mut() }) else { return };
-    if c.ops.post_send.is_some_and(|f| core::ptr::fn_addr_eq(f, data_path::post_send as PostSend)) {
+    let ours = [data_path::post_send as PostSend, multipath::flow::post_send as PostSend];
+    if c.ops.post_send.is_some_and(|f| ours.iter().any(|o| core::ptr::fn_addr_eq(f, *o))) {
         return;
     }
     if STOPPED.load(Relaxed) {
@@ -219,6 +220,7 @@ pub unsafe fn after_fork() {
         state::OBJECTS.reset_after_fork();
         crate::extended_send::after_fork();
         crate::extended_poll::after_fork();
+        multipath::after_fork();
     }
     CONTEXTS.for_each(|c| c.device.store(core::ptr::null_mut(), Release));
 }

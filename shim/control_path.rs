@@ -6,7 +6,7 @@
 use crate::context::{self, Context};
 use crate::library::Way;
 use crate::nested::Inside;
-use crate::{Function, extended_poll, extended_send, guard, linked, state};
+use crate::{Function, extended_poll, extended_send, guard, linked, multipath, state};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{
@@ -99,6 +99,7 @@ pub unsafe fn ibv_close_device(way: Way, ctx: *mut ibv_context) -> c_int {
     let (real, _inside) = real!(way.library, way.library.ibv_close_device(), (ctx), -1);
     // SAFETY: the caller's promise: an open context.
     unsafe {
+        guard::run(|| multipath::context_goes(ctx));
         let context: Option<&'static Context> = guard::run(|| context::detach(ctx)).flatten();
         let rc = real(ctx);
         if let Some(c) = context {
@@ -126,8 +127,26 @@ pub unsafe fn ibv_create_cq(
         real!(way.library, way.library.ibv_create_cq(), (ctx, cqe, cq_context, channel, comp_vector), null_mut());
     // SAFETY: the caller's promise, passed on.
     unsafe {
-        let cq = real(ctx, cqe, cq_context, channel, comp_vector);
-        guard::run(|| cq_created(ctx, cq, false, false));
+        let mut cq = null_mut();
+        if multipath::is_on()
+            && let Some(more) = cqe.checked_add(multipath::cq::EXTRA as c_int)
+        {
+            let errno = *libc::__errno_location();
+            cq = real(ctx, more, cq_context, channel, comp_vector);
+            if cq.is_null() {
+                *libc::__errno_location() = errno;
+            }
+        }
+        let roomy = !cq.is_null();
+        if !roomy {
+            cq = real(ctx, cqe, cq_context, channel, comp_vector);
+        }
+        guard::run(|| {
+            cq_created(ctx, cq, false, false);
+            if roomy && let Some(c) = state::OBJECTS.cqs.find(cq) {
+                multipath::cq::created(cq, c);
+            }
+        });
         cq
     }
 }
@@ -205,7 +224,11 @@ pub unsafe fn ibv_destroy_cq(way: Way, cq: *mut ibv_cq) -> c_int {
             Some((t, t.hide_cq(cq as usize)?))
         });
         let pointers = guard::run(|| extended_poll::detach(cq)).flatten();
+        let roomy = guard::run(|| multipath::cq::hide(cq)).flatten();
         let rc = real(cq);
+        if let Some(state) = roomy {
+            guard::run(|| if rc == 0 { multipath::cq::forget(state) } else { multipath::cq::show(cq, state) });
+        }
         if let Some(p) = pointers {
             guard::run(|| if rc == 0 { extended_poll::forget(p) } else { extended_poll::reattach(cq, p) });
         }
@@ -299,8 +322,27 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
     let (real, _inside) = real!(way.library, way.library.ibv_create_qp(), (pd, attr), null_mut());
     // SAFETY: the caller's promise, passed on; the provider has written the granted capabilities.
     unsafe {
+        let sig_all = (*attr).sq_sig_all != 0;
+        let asked = (*attr).cap;
+        if let Some(cap) = guard::run(|| multipath::enlarged(&asked, (*attr).qp_type, (*attr).send_cq)).flatten() {
+            let errno = *libc::__errno_location();
+            (*attr).cap = cap;
+            let qp = real(pd, attr);
+            if !qp.is_null() {
+                (*attr).cap.max_send_wr -= multipath::EXTRA_SEND_WRS;
+                guard::run(|| {
+                    qp_created(qp, &(*attr).cap, sig_all, How::default());
+                    if let Some(q) = state::OBJECTS.qps.get(qp as usize) {
+                        multipath::created(qp, q, &(*attr).cap, sig_all);
+                    }
+                });
+                return qp;
+            }
+            *libc::__errno_location() = errno;
+            (*attr).cap = asked;
+        }
         let qp = real(pd, attr);
-        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, How::default()));
+        guard::run(|| qp_created(qp, &(*attr).cap, sig_all, How::default()));
         qp
     }
 }
@@ -384,12 +426,41 @@ unsafe fn known_qp(qp: *mut ibv_qp) -> Option<(&'static Telemetry, &'static Devi
     Some((t, device, state::OBJECTS.qps.get(qp as usize)?))
 }
 
+pub unsafe fn ibv_dealloc_pd(way: Way, pd: *mut ibv_pd) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_dealloc_pd(), (pd), libc::ENOSYS);
+    guard::run(|| multipath::pd_goes(pd));
+    // SAFETY: the caller's promise, passed on.
+    unsafe { real(pd) }
+}
+
+pub unsafe fn ibv_query_qp(
+    way: Way,
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    attr_mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    let (real, _inside) = real!(way.library, way.library.ibv_query_qp(), (qp, attr, attr_mask, init), libc::ENOSYS);
+    // SAFETY: the caller's promise, passed on; a call that succeeded has filled both.
+    unsafe {
+        let rc = real(qp, attr, attr_mask, init);
+        if rc == 0 && multipath::flow::find(qp).is_some() {
+            for cap in [&mut (*attr).cap, &mut (*init).cap] {
+                cap.max_send_wr = cap.max_send_wr.saturating_sub(multipath::EXTRA_SEND_WRS);
+            }
+        }
+        rc
+    }
+}
+
 pub unsafe fn ibv_modify_qp(way: Way, qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
     let (real, _inside) = real!(way.library, way.library.ibv_modify_qp(), (qp, attr, attr_mask), libc::ENOSYS);
     // SAFETY: the caller's promise, passed on.
     unsafe {
+        guard::run(|| multipath::before_modify(qp, &*attr, attr_mask as u32));
         let rc = real(qp, attr, attr_mask);
         guard::run(|| extended_send::attach_again(qp));
+        guard::run(|| multipath::after_modify(qp, &*attr, attr_mask as u32, rc == 0));
         if rc == 0 {
             guard::run(|| {
                 if let Some((t, device, q)) = known_qp(qp) {
@@ -421,6 +492,7 @@ pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {
     let (real, _inside) = real!(way.library, way.library.ibv_destroy_qp(), (qp), libc::ENOSYS);
     // SAFETY: the caller's promise: a QP that exists until the real call returns 0.
     unsafe {
+        let flow = guard::run(|| multipath::before_destroy(qp)).flatten();
         let hidden = guard::run(|| {
             let (t, device, q) = known_qp(qp)?;
             t.hide_qp(device, q);
@@ -429,6 +501,9 @@ pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {
         });
         let pointers = guard::run(|| extended_send::detach(qp)).flatten();
         let rc = real(qp);
+        if let Some(flow) = flow {
+            guard::run(|| multipath::destroyed(flow, rc == 0));
+        }
         if let Some(p) = pointers {
             guard::run(|| if rc == 0 { extended_send::forget(p) } else { extended_send::reattach(qp, p) });
         }

@@ -277,7 +277,12 @@ unsafe extern "C" fn poll_by_turns(cq: *mut ibv_cq, num_entries: c_int, wc: *mut
 /// # Safety
 /// `last` is the CQ's, locked since before the poll, which wrote `n` completions to `wc`, or failed if it is negative.
 #[inline(never)]
-unsafe fn count_poll(mut last: impl DerefMut<Target = LastQp>, c: &'static Cq, n: c_int, wc: *const ibv_wc) -> c_int {
+pub unsafe fn count_poll(
+    mut last: impl DerefMut<Target = LastQp>,
+    c: &'static Cq,
+    n: c_int,
+    wc: *const ibv_wc,
+) -> c_int {
     guard::hot(|| {
         if n > 0 {
             guard::fault_point("poll_cq");

@@ -22,6 +22,7 @@ mod linked;
 mod log;
 mod lookup;
 mod memory_window;
+mod multipath;
 mod nested;
 mod next;
 mod objects;
@@ -53,6 +54,8 @@ export! {
     ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
     ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int;
     ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    ibv_query_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int, init_attr: *mut ibv_qp_init_attr) -> c_int;
+    ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
     mlx5dv_init_obj(obj: *mut c_void, obj_type: u64) -> c_int;
     mlx5dv_create_qp(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex, own: *mut c_void) -> *mut ibv_qp;
     mlx5dv_devx_obj_create(context: *mut ibv_context, command: *const c_void, bytes: usize, answer: *mut c_void, answer_bytes: usize) -> *mut c_void;

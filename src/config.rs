@@ -3,6 +3,8 @@
 //! A bad value never stops anything: it is named in one line on stderr, its default is used, the rest goes on.
 //! [`TABLE`] is the one list of them, for parsing, `trtop help env` and the README.
 
+use crate::multipath::paths::Paths;
+use crate::multipath::plan::{Mode, Settings as Split};
 use std::path::PathBuf;
 
 /// A setting as users read about it.
@@ -56,6 +58,24 @@ pub const TABLE: &[Setting] = &[
         help: "sends of at most this many bytes are control messages: counted, but without an event",
     },
     Setting {
+        name: "TELEREDUCE_PATHS",
+        values: "auto, 1 to 16, or IP addresses with commas between",
+        default: "1",
+        help: "send large messages of RC QPs over this many aliases of the port at once; auto = all (multi-path)",
+    },
+    Setting {
+        name: "TELEREDUCE_SPLIT_MIN",
+        values: "1024 to 2147483648",
+        default: "262144",
+        help: "multi-path: smallest message that is split, bytes",
+    },
+    Setting {
+        name: "TELEREDUCE_ORDER",
+        values: "strict, notify",
+        default: "strict",
+        help: "multi-path: notify lets messages run ahead of earlier ones that they do not overlap",
+    },
+    Setting {
         name: "TELEREDUCE_DIR",
         values: "an existing directory in memory (tmpfs)",
         default: "/dev/shm",
@@ -80,6 +100,10 @@ pub struct Config {
     pub min_event_bytes: u64,
     /// Where the segment goes.
     pub dir: PathBuf,
+    /// Paths of multi-path.
+    pub paths: Paths,
+    /// How messages are split.
+    pub split: Split,
 }
 
 impl Default for Config {
@@ -92,6 +116,8 @@ impl Default for Config {
             events: true,
             min_event_bytes: 16,
             dir: crate::shm::discover::DEFAULT_DIR.into(),
+            paths: Paths::Single,
+            split: Split { min_split_bytes: 262_144, ..Split::default() },
         }
     }
 }
@@ -132,6 +158,22 @@ impl Config {
                 c.dir = v.into();
             } else {
                 bad("TELEREDUCE_DIR", &v);
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_PATHS") {
+            v.parse().map_or_else(|()| bad("TELEREDUCE_PATHS", &v), |paths| c.paths = paths);
+        }
+        if let Some(v) = set("TELEREDUCE_SPLIT_MIN") {
+            match v.parse() {
+                Ok(n) if (1024..=1 << 31).contains(&n) => c.split.min_split_bytes = n,
+                _ => bad("TELEREDUCE_SPLIT_MIN", &v),
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_ORDER") {
+            match v.to_ascii_lowercase().as_str() {
+                "strict" => c.split.mode = Mode::Strict,
+                "notify" => c.split.mode = Mode::Notify,
+                _ => bad("TELEREDUCE_ORDER", &v),
             }
         }
         c.snapshot = set("TELEREDUCE_SNAPSHOT");

@@ -15,6 +15,8 @@ pub struct OurQp {
     pub peer: Option<QpAddr>,
     /// The PSNs that it was given so far.
     pub psns: Psns,
+    /// Number of the pool of lanes that it may use: QPs of one pool share lanes.
+    pub pool: u32,
 }
 
 /// The QPs of this process that may have lanes. Asked on the side channel's thread.
@@ -44,6 +46,8 @@ pub enum Event {
         process: ProcessId,
         /// The peer's PSNs, as far as it knew them.
         psns: Psns,
+        /// The peer's pool.
+        pool: u32,
     },
     /// This side's claim came to nothing. The peer's may still come, and pair the QPs.
     Failed {

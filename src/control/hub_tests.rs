@@ -60,7 +60,7 @@ fn one_link_serves_all_pairs_of_two_processes() {
 #[test]
 fn a_claim_before_the_peer_is_connected_waits_for_the_peer_s() {
     let (mut net, pair) = two();
-    net.nodes[1].qps.set(pair.yours, OurQp { peer: None, psns: Psns::UNKNOWN });
+    net.nodes[1].qps.set(pair.yours, OurQp { peer: None, psns: Psns::UNKNOWN, pool: 7 });
     net.claim(0, pair);
     net.settle();
     assert!(net.nodes[0].events.is_empty() && net.nodes[1].events.is_empty(), "not yet, and no failure");
@@ -75,7 +75,7 @@ fn a_claim_before_the_peer_is_connected_waits_for_the_peer_s() {
 #[test]
 fn a_claim_that_came_too_early_is_tried_again() {
     let (mut net, pair) = two();
-    net.nodes[1].qps.set(pair.yours, OurQp { peer: None, psns: Psns::UNKNOWN });
+    net.nodes[1].qps.set(pair.yours, OurQp { peer: None, psns: Psns::UNKNOWN, pool: 7 });
     net.claim(0, pair);
     net.pass(SECOND / 10);
     net.connect((0, 17), (1, 18));
@@ -86,7 +86,7 @@ fn a_claim_that_came_too_early_is_tried_again() {
 #[test]
 fn what_is_not_connected_to_exactly_the_claimant_is_refused() {
     let (mut net, pair) = two();
-    net.nodes[1].qps.set(pair.yours, OurQp { peer: Some(qp([10, 0, 0, 1], 99)), psns: Psns::UNKNOWN });
+    net.nodes[1].qps.set(pair.yours, OurQp { peer: Some(qp([10, 0, 0, 1], 99)), psns: Psns::UNKNOWN, pool: 7 });
     net.claim(0, pair);
     net.pass(60 * SECOND);
     assert_eq!(net.failures(0, pair), [Reason::NotConnected]);
@@ -165,7 +165,7 @@ fn processes_that_send_on_in_a_circle_are_left() {
     let b = net.add(2, 2, 0, &to_c, LIMITS);
     let c = net.add(3, 2, 1, &to_b, LIMITS);
     let pair = QpPair { mine: net.qp((a, 1)), yours: net.qp((b, 2)) };
-    net.nodes[a].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: Psns::UNKNOWN });
+    net.nodes[a].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: Psns::UNKNOWN, pool: 7 });
     to_c.set(pair.yours, net.nodes[c].own_port);
     to_b.set(pair.yours, net.nodes[b].own_port);
     net.claim(a, pair);

@@ -48,8 +48,8 @@ impl Process {
     /// Connects a QP of this process to one of another, as both applications do.
     fn connect(&self, qpn: u32, peer: &Process, peer_qpn: u32) -> QpPair {
         let pair = QpPair { mine: self.qp(qpn), yours: peer.qp(peer_qpn) };
-        self.qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: Psns::UNKNOWN });
-        peer.qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns::UNKNOWN });
+        self.qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: Psns::UNKNOWN, pool: 7 });
+        peer.qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns::UNKNOWN, pool: 7 });
         pair
     }
 

@@ -60,7 +60,7 @@ pub struct Setup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The QPs are connected; the answerer's PSNs.
-    Accepted(Psns),
+    Accepted(Psns, u32),
     /// They are not, or no answer came.
     Refused(Reason),
     /// The QP is another process's, which listens at this port of the same address.
@@ -169,7 +169,7 @@ impl Session {
                 Ok(Some(Event::Claim(claim)))
             }
             (State::Ready, Message::Accept(a)) => {
-                let event = self.answered(a.id, Answer::Accepted(a.psns), now_ns)?;
+                let event = self.answered(a.id, Answer::Accepted(a.psns, a.pool), now_ns)?;
                 self.proven |= event.is_some();
                 Ok(event)
             }
@@ -274,12 +274,12 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::send`].
-    pub fn claim(&mut self, pair: QpPair, psns: Psns, now_ns: u64) -> Result<Option<u32>, Reason> {
+    pub fn claim(&mut self, pair: QpPair, psns: Psns, pool: u32, now_ns: u64) -> Result<Option<u32>, Reason> {
         if self.claims.len() >= MAX_CLAIMS {
             return Ok(None);
         }
         let id = self.next_claim;
-        self.send(&Claim { id, pair, psns }.into())?;
+        self.send(&Claim { id, pair, psns, pool }.into())?;
         self.next_claim = id.checked_add(1).ok_or(Reason::Limit).or_else(|r| self.fail(r))?;
         self.claims.push((id, now_ns.saturating_add(ANSWER_NS)));
         Ok(Some(id))
@@ -290,9 +290,9 @@ impl Session {
     /// # Errors
     /// As [`Session::send`].
     pub fn answer(&mut self, id: u32, answer: Answer) -> Result<(), Reason> {
-        self.proven |= matches!(answer, Answer::Accepted(_));
+        self.proven |= matches!(answer, Answer::Accepted(..));
         self.send(&match answer {
-            Answer::Accepted(psns) => Accept { id, psns }.into(),
+            Answer::Accepted(psns, pool) => Accept { id, psns, pool }.into(),
             Answer::Refused(reason) => Refuse { id, reason }.into(),
             Answer::Elsewhere(port) => Redirect { id, port }.into(),
         })

@@ -86,6 +86,8 @@ record! {
         pair: QpPair,
         /// The claimant's PSNs.
         psns: Psns,
+        /// Number of the claimant's pool of lanes that its QP belongs to.
+        pool: u32,
     }
 }
 
@@ -96,6 +98,8 @@ record! {
         id: u32,
         /// The answerer's PSNs.
         psns: Psns,
+        /// As in the claim, the answerer's.
+        pool: u32,
     }
 }
 

@@ -20,6 +20,7 @@ pub const READ: u32 = ibv_wr_opcode::IBV_WR_RDMA_READ;
 
 /// One scatter/gather element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Sge {
     /// Virtual address, in the application's process.
     pub addr: u64,

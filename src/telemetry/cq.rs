@@ -307,6 +307,11 @@ impl Cq {
         }
     }
 
+    /// Whether a completion in error of one of its QPs is that of a receive.
+    pub fn is_failed_receive(&self, wc: &ibv_wc) -> bool {
+        self.qps.get(wc.qp_num).is_some_and(|qp| self.failed_is_receive(qp, wc))
+    }
+
     /// An error says not whether it was a send or a receive: the CQ tells, or the id, or the status, or, last, the field
     /// that should not be looked at.
     fn failed_is_receive(&self, qp: &Qp, wc: &ibv_wc) -> bool {

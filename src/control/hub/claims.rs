@@ -30,7 +30,7 @@ impl Hub {
             Some(_) if self.pairs.get(&pair).is_some_and(|(other, _)| *other != link) => {
                 Answer::Refused(Reason::Duplicate)
             }
-            Some(qp) => Answer::Accepted(qp.psns),
+            Some(qp) => Answer::Accepted(qp.psns, qp.pool),
         };
         if let Answer::Refused(reason) = answer {
             Tally::count(&self.parts.tally.refused, reason);
@@ -40,10 +40,10 @@ impl Hub {
         {
             return self.end(link, reason, now_ns);
         }
-        if matches!(answer, Answer::Accepted(_)) {
+        if matches!(answer, Answer::Accepted(..)) {
             // An answer to a claim of our own may still come; the pair will be there by then.
             self.pursuits.remove(&pair);
-            self.pair(pair, link, process, claim.psns);
+            self.pair(pair, link, process, (claim.psns, claim.pool));
         }
     }
 
@@ -51,7 +51,7 @@ impl Hub {
     pub(super) fn answered(&mut self, link: LinkId, (pair, ticket): Ask, answer: Answer, now_ns: u64) {
         let Some(pursuit) = self.pursuits.get_mut(&pair) else {
             // Forgotten meanwhile, and the peer must not rely on it; or paired meanwhile by the peer's own claim.
-            if matches!(answer, Answer::Accepted(_)) && self.pairs.get(&pair).is_none_or(|p| p.0 != link) {
+            if matches!(answer, Answer::Accepted(..)) && self.pairs.get(&pair).is_none_or(|p| p.0 != link) {
                 self.send(link, &QpGoing { pair, epoch: 0 }.into(), now_ns);
             }
             return;
@@ -60,7 +60,7 @@ impl Hub {
             return;
         }
         let next = match answer {
-            Answer::Accepted(psns) => return self.accepted_there(link, pair, psns, now_ns),
+            Answer::Accepted(psns, pool) => return self.accepted_there(link, pair, (psns, pool), now_ns),
             Answer::Elsewhere(port) => pursuit.redirected(port, now_ns),
             Answer::Refused(reason) => pursuit.failed(reason, now_ns),
         };
@@ -68,7 +68,7 @@ impl Hub {
     }
 
     /// The peer says yes. Our QP may have moved on, unless it is just as the peer says.
-    fn accepted_there(&mut self, link: LinkId, pair: QpPair, psns: Psns, now_ns: u64) {
+    fn accepted_there(&mut self, link: LinkId, pair: QpPair, (psns, pool): (Psns, u32), now_ns: u64) {
         let Some(process) = self.links.get(&link).and_then(|l| l.session.peer()).map(|p| p.process) else { return };
         let against = match self.parts.qps.find(&pair.mine) {
             Some(qp) if qp.peer == Some(pair.yours) => (!qp.psns.match_peer(psns)).then_some(Reason::Epoch),
@@ -76,7 +76,7 @@ impl Hub {
         };
         self.pursuits.remove(&pair);
         match against {
-            None => self.pair(pair, link, process, psns),
+            None => self.pair(pair, link, process, (psns, pool)),
             Some(reason) => {
                 self.send(link, &QpGoing { pair, epoch: 0 }.into(), now_ns);
                 self.give_up(pair, reason);
@@ -84,13 +84,13 @@ impl Hub {
         }
     }
 
-    fn pair(&mut self, pair: QpPair, link: LinkId, process: ProcessId, psns: Psns) {
+    fn pair(&mut self, pair: QpPair, link: LinkId, process: ProcessId, (psns, pool): (Psns, u32)) {
         let Some(l) = self.links.get_mut(&link) else { return };
         l.pairs.insert(pair);
         let before = self.pairs.insert(pair, (link, psns));
         if !before.is_some_and(|(l, p)| l == link && p.agree(psns)) {
             self.parts.tally.paired.fetch_add(1, Relaxed);
-            self.events.push_back(Event::Paired { pair, link, process, psns });
+            self.events.push_back(Event::Paired { pair, link, process, psns, pool });
         }
     }
 
@@ -135,7 +135,8 @@ impl Hub {
             && let Some((pair, ticket)) = l.waiting.front().copied()
         {
             let pursuit = self.pursuits.get(&pair).filter(|p| p.ticket == ticket);
-            match pursuit.map(|p| l.session.claim(pair, p.psns, now_ns)) {
+            let pool = self.parts.qps.find(&pair.mine).map_or(0, |qp| qp.pool);
+            match pursuit.map(|p| l.session.claim(pair, p.psns, pool, now_ns)) {
                 // Forgotten, or paired by the peer's claim.
                 None => _ = l.waiting.pop_front(),
                 Some(Ok(Some(id))) => {

@@ -1,0 +1,336 @@
+//! Lanes: the library's own QPs, one per path, shared by all QPs of a PD that are connected to one PD of another process.
+
+use super::flow::{Flow, Given};
+use super::verbs::Verbs;
+use crate::state;
+use core::ffi::c_int;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use rdma_sys::{
+    ibv_access_flags, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_wc,
+    ibv_wc_status,
+};
+use telereduce::control::api::LinkId;
+use telereduce::control::wire::{LaneEnd, LaneId};
+use telereduce::multipath::driver::LanePosting;
+use telereduce::multipath::paths::{Gid, MOST};
+use telereduce::multipath::wr::{Fields, SIGNALED, WrRef};
+use telereduce::sync::SpinLock;
+use telereduce::telemetry::lane::{Lane as Counted, LaneIdentity};
+use telereduce::telemetry::registry::Device;
+use telereduce::verbs::PostSend;
+
+/// Pieces of all QPs that a lane takes at a time.
+const ROOM: u32 = 4;
+/// Elements of a piece's list.
+const MAX_SGE: u32 = 30;
+
+/// A piece in flight.
+#[derive(Clone, Copy)]
+struct Work {
+    flow: &'static Flow,
+    token: u64,
+    bytes: u32,
+    stamp: u64,
+}
+
+/// One end of a lane.
+pub struct Lane {
+    /// Its number in the group, and its path's.
+    pub number: usize,
+    /// Its number in this process: the upper bits of its WRs' ids.
+    pub index: u64,
+    /// Which use of the number.
+    pub epoch: u64,
+    /// Its own GID.
+    pub gid: Gid,
+    qp: AtomicPtr<ibv_qp>,
+    post: PostSend,
+    up: AtomicBool,
+    in_flight: AtomicU32,
+    work: SpinLock<[Option<Work>; ROOM as usize]>,
+    counted: SpinLock<Option<Counted>>,
+}
+
+/// The lanes between a PD here and one there.
+pub struct Group {
+    /// The connection over which they were agreed on.
+    pub link: LinkId,
+    /// This side's pool, and the other side's.
+    pub pools: (u32, u32),
+    /// As the wire has them.
+    pub pds: u64,
+    /// Its PD.
+    pub pd: *mut ibv_pd,
+    lanes: [AtomicPtr<Lane>; MOST],
+}
+
+// SAFETY: PDs and QPs may be used by any thread; all else is `Sync` by itself.
+unsafe impl Sync for Group {}
+// SAFETY: as above.
+unsafe impl Send for Group {}
+
+impl Group {
+    /// Without lanes. It is never freed.
+    pub fn create(link: LinkId, pools: (u32, u32), pds: u64, pd: *mut ibv_pd) -> &'static Group {
+        Box::leak(Box::new(Group { link, pools, pds, pd, lanes: Default::default() }))
+    }
+
+    /// The lane of this number.
+    pub fn lane(&self, number: usize) -> Option<&'static Lane> {
+        // SAFETY: lanes are leaked.
+        unsafe { self.lanes.get(number)?.load(Acquire).as_ref() }
+    }
+
+    /// Puts a lane in its place.
+    pub fn add(&self, lane: &'static Lane) {
+        self.lanes[lane.number].store(core::ptr::from_ref(lane).cast_mut(), Release);
+    }
+
+    /// Numbers of all lanes.
+    pub fn all(&self) -> impl Iterator<Item = usize> {
+        (0..MOST).filter(|i| self.lane(*i).is_some())
+    }
+
+    /// Numbers of those that are up.
+    pub fn up(&self) -> impl Iterator<Item = usize> {
+        (0..MOST).filter(|i| self.lane(*i).is_some_and(Lane::is_up))
+    }
+
+    /// How many pieces each takes now.
+    pub fn room(&self) -> [u32; MOST] {
+        core::array::from_fn(|i| {
+            self.lane(i).filter(|l| l.is_up()).map_or(0, |l| ROOM.saturating_sub(l.in_flight.load(Relaxed)))
+        })
+    }
+
+    /// Posts a piece. False: the lane takes nothing.
+    pub fn post(&self, flow: &'static Flow, p: &LanePosting<'_>) -> bool {
+        self.lane(p.lane).is_some_and(|lane| lane.post(flow, p))
+    }
+
+    /// Name of one of its lanes on the wire.
+    pub fn id(&self, lane: &Lane) -> LaneId {
+        LaneId { pds: self.pds, lane: lane.number as u16, epoch: lane.epoch }
+    }
+}
+
+/// What a lane's QP is made of.
+pub struct Making<'a> {
+    /// Real functions.
+    pub verbs: &'a Verbs,
+    /// Real post.
+    pub post: PostSend,
+    /// Its PD.
+    pub pd: *mut ibv_pd,
+    /// Where its pieces complete.
+    pub cq: *mut ibv_cq,
+    /// What the application's QP was given.
+    pub given: &'a Given,
+}
+
+/// Of remote accesses, those that pieces need.
+fn remote_access(given: &Given) -> u32 {
+    given.0.qp_access_flags & (ibv_access_flags::IBV_ACCESS_REMOTE_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_READ).0
+}
+
+impl Lane {
+    /// A lane's end in INIT, and what the other end needs to know of it. Never freed.
+    pub fn create(
+        m: &Making<'_>,
+        index: u64,
+        (number, epoch): (usize, u64),
+        gid: Gid,
+    ) -> Option<(&'static Lane, LaneEnd)> {
+        // SAFETY: numbers and pointers, for which zero is valid.
+        let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
+        (init.send_cq, init.recv_cq) = (m.cq, m.cq);
+        init.qp_type = ibv_qp_type::IBV_QPT_RC;
+        (init.cap.max_send_wr, init.cap.max_recv_wr) = (ROOM + 4, 1);
+        (init.cap.max_send_sge, init.cap.max_recv_sge) = (MAX_SGE, 1);
+        // SAFETY: a PD and a CQ that exist.
+        let mut qp = unsafe { (m.verbs.create_qp)(m.pd, &raw mut init) };
+        if qp.is_null() {
+            (init.cap.max_send_sge, init.cap.max_send_wr) = (1, ROOM);
+            // SAFETY: as above.
+            qp = unsafe { (m.verbs.create_qp)(m.pd, &raw mut init) };
+        }
+        let qp_num = unsafe { qp.as_ref() }?.qp_num;
+        let mut attr = Given::default().0;
+        attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
+        (attr.pkey_index, attr.port_num) = (m.given.0.pkey_index, m.given.0.port_num);
+        attr.qp_access_flags = remote_access(m.given);
+        use ibv_qp_attr_mask as mask;
+        let what = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
+        // SAFETY: our QP.
+        if unsafe { (m.verbs.modify_qp)(qp, &raw mut attr, what.0 as c_int) } != 0 {
+            // SAFETY: our QP, which nobody knows.
+            unsafe { (m.verbs.destroy_qp)(qp) };
+            return None;
+        }
+        let psn = (state::CLOCK.stamp() as u32).wrapping_mul(0x9E37_79B9) & 0xff_ffff;
+        let end = LaneEnd {
+            gid: gid.gid,
+            qpn: qp_num,
+            psn,
+            mtu: m.given.0.path_mtu as u8,
+            access: remote_access(m.given),
+            timeout: m.given.0.timeout.min(31),
+        };
+        let lane = Box::leak(Box::new(Lane {
+            number,
+            index,
+            epoch,
+            gid,
+            qp: AtomicPtr::new(qp),
+            post: m.post,
+            up: AtomicBool::new(false),
+            in_flight: AtomicU32::new(0),
+            work: SpinLock::new([None; ROOM as usize]),
+            counted: SpinLock::new(None),
+        }));
+        Some((lane, end))
+    }
+
+    /// Connects it: INIT, RTR, RTS. `index`: of its GID, now.
+    pub fn connect(&self, m: &Making<'_>, index: u32, mine: &LaneEnd, theirs: &LaneEnd) -> bool {
+        let qp = self.qp.load(Relaxed);
+        let mut attr = m.given.copy().0;
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
+        attr.path_mtu = u32::from(mine.mtu.min(theirs.mtu));
+        (attr.dest_qp_num, attr.rq_psn) = (theirs.qpn, theirs.psn);
+        attr.ah_attr.is_global = 1;
+        attr.ah_attr.grh.dgid.raw = theirs.gid;
+        attr.ah_attr.grh.sgid_index = index as u8;
+        use ibv_qp_attr_mask as mask;
+        let to_rtr = mask::IBV_QP_STATE
+            | mask::IBV_QP_AV
+            | mask::IBV_QP_PATH_MTU
+            | mask::IBV_QP_DEST_QPN
+            | mask::IBV_QP_RQ_PSN
+            | mask::IBV_QP_MAX_DEST_RD_ATOMIC
+            | mask::IBV_QP_MIN_RNR_TIMER;
+        let to_rts = mask::IBV_QP_STATE
+            | mask::IBV_QP_TIMEOUT
+            | mask::IBV_QP_RETRY_CNT
+            | mask::IBV_QP_RNR_RETRY
+            | mask::IBV_QP_SQ_PSN
+            | mask::IBV_QP_MAX_QP_RD_ATOMIC;
+        // SAFETY: our QP.
+        unsafe {
+            if (m.verbs.modify_qp)(qp, &raw mut attr, to_rtr.0 as c_int) != 0 {
+                return false;
+            }
+            attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+            attr.sq_psn = mine.psn;
+            (m.verbs.modify_qp)(qp, &raw mut attr, to_rts.0 as c_int) == 0
+        }
+    }
+
+    /// It takes pieces from now on.
+    pub fn set_up(&self, device: &Device, mine: &LaneEnd, theirs: &LaneEnd, port_num: u8) {
+        if let Some(s) = state::get() {
+            let who = LaneIdentity {
+                path: self.number as u32,
+                port_num,
+                qp_num: mine.qpn,
+                dest_qp_num: theirs.qpn,
+                local_gid: mine.gid,
+                remote_gid: theirs.gid,
+            };
+            *self.counted.lock() = s.telemetry.create_lane(device, &who);
+        }
+        self.up.store(true, Release);
+    }
+
+    /// Whether it takes pieces.
+    pub fn is_up(&self) -> bool {
+        self.up.load(Acquire)
+    }
+
+    /// It takes no more.
+    pub fn set_down(&self) {
+        self.up.store(false, Release);
+    }
+
+    /// It serves so many QPs.
+    pub fn serves(&self, qps: u32) {
+        if let Some(c) = &*self.counted.lock() {
+            c.serves(qps);
+        }
+    }
+
+    /// Moves its QP to ERR: nothing arrives by it any more, and what it has in flight is flushed.
+    pub fn break_off(&self, verbs: &Verbs) {
+        self.set_down();
+        let qp = self.qp.load(Acquire);
+        if !qp.is_null() {
+            let mut attr = Given::default().0;
+            attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
+            // SAFETY: our QP.
+            unsafe { (verbs.modify_qp)(qp, &raw mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int) };
+        }
+    }
+
+    /// Destroys its QP. Nothing is in flight on it, or what is will not be heard of.
+    pub fn destroy(&self, verbs: &Verbs) {
+        self.set_down();
+        let qp = self.qp.swap(null_mut(), Release);
+        if !qp.is_null() {
+            // SAFETY: our QP; posts to it are made under `work`'s lock, which was free of it since.
+            drop(self.work.lock());
+            unsafe { (verbs.destroy_qp)(qp) };
+        }
+        let counted = self.counted.lock().take();
+        if let (Some(s), Some(c)) = (state::get(), counted) {
+            s.telemetry.retire_lane(c);
+        }
+    }
+
+    fn post(&self, flow: &'static Flow, p: &LanePosting<'_>) -> bool {
+        if !self.is_up() || p.sges.len() > MAX_SGE as usize {
+            return false;
+        }
+        let mut work = self.work.lock();
+        let qp = self.qp.load(Acquire);
+        let Some(slot) = work.iter().position(Option::is_none).filter(|_| !qp.is_null()) else { return false };
+        let fields = Fields {
+            wr_id: self.index << 8 | slot as u64,
+            opcode: p.opcode,
+            flags: SIGNALED,
+            remote_addr: p.remote_addr,
+            rkey: p.rkey,
+            ..Fields::default()
+        };
+        work[slot] = Some(Work { flow, token: p.token, bytes: p.length, stamp: state::CLOCK.stamp() });
+        let mut bad = null_mut();
+        let wr = WrRef { fields, sges: p.sges, inline: &[] };
+        // SAFETY: our QP, and a chain of one WR.
+        if super::wr::with_c(&wr, |c| unsafe { (self.post)(qp, c, &raw mut bad) }) != 0 {
+            work[slot] = None;
+            return false;
+        }
+        self.in_flight.fetch_add(1, Relaxed);
+        if let Some(c) = &*self.counted.lock() {
+            c.posted(u64::from(p.length));
+        }
+        true
+    }
+
+    /// A completion of it: whose piece it was.
+    pub fn completed(&self, wc: &ibv_wc) -> Option<(&'static Flow, u64)> {
+        let work = self.work.lock().get_mut((wc.wr_id & 0xff) as usize)?.take()?;
+        self.in_flight.fetch_sub(1, Relaxed);
+        if let Some(c) = &*self.counted.lock() {
+            let bytes = u64::from(work.bytes);
+            if wc.status == ibv_wc_status::IBV_WC_SUCCESS {
+                let now = state::CLOCK.stamp();
+                let ns = state::CLOCK.ticks_to_ns(now.saturating_sub(work.stamp)).max(1);
+                c.completed(bytes, ns, state::CLOCK.real_ns(now));
+            } else {
+                c.failed(bytes);
+            }
+        }
+        Some((work.flow, work.token))
+    }
+}

@@ -1,0 +1,158 @@
+//! The helper thread: polls lanes, and the application's CQs where an engine waits for a completion that nobody polls. It
+//! sleeps while nothing moves.
+
+use super::group::Group;
+use super::world::World;
+use crate::guard;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use telereduce::control::api::Event;
+use telereduce::control::rendezvous::Rendezvous;
+
+/// Between looks at the application's CQs, ns.
+const DRAW_EVERY_NS: i64 = 50_000;
+/// Stack of the thread.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What others leave for the thread.
+#[derive(Default)]
+struct Inbox {
+    events: VecDeque<Event>,
+    revokes: Vec<(&'static Group, u32)>,
+}
+
+/// What the thread and the hooks share.
+pub struct Helper {
+    world: Mutex<World>,
+    inbox: Mutex<Inbox>,
+    wake: AtomicI32,
+    /// Whether it was woken and has not looked yet.
+    woken: AtomicBool,
+    rendezvous: AtomicPtr<Rendezvous>,
+}
+
+static HELPER: AtomicPtr<Helper> = AtomicPtr::new(core::ptr::null_mut());
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The helper, if it runs.
+pub fn get() -> Option<&'static Helper> {
+    // SAFETY: helpers are leaked.
+    unsafe { HELPER.load(Acquire).as_ref() }
+}
+
+/// Wakes the thread.
+pub fn wake() {
+    if let Some(h) = get() {
+        h.wake();
+    }
+}
+
+/// Engines want these lanes of a group revoked, a bit each.
+pub fn revoke(group: &'static Group, lanes: u32) {
+    if let Some(h) = get() {
+        lock(&h.inbox).revokes.push((group, lanes));
+        h.wake();
+    }
+}
+
+/// In a forked child: there is no such thread.
+pub fn after_fork() {
+    if let Some(h) = get() {
+        if let Some(r) = h.rendezvous() {
+            r.forget_in_child();
+        }
+        // SAFETY: the child's copy of our descriptor.
+        unsafe { libc::close(h.wake.load(Relaxed)) };
+    }
+    HELPER.store(core::ptr::null_mut(), Release);
+}
+
+impl Helper {
+    /// A helper whose thread is not started.
+    pub fn create() -> io::Result<&'static Helper> {
+        // SAFETY: no preconditions.
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Box::leak(Box::new(Helper {
+            world: Mutex::default(),
+            inbox: Mutex::default(),
+            wake: AtomicI32::new(wake),
+            woken: AtomicBool::new(false),
+            rendezvous: AtomicPtr::new(core::ptr::null_mut()),
+        })))
+    }
+
+    /// Starts its thread, with all signals blocked.
+    pub fn start(&'static self, rendezvous: Rendezvous) -> io::Result<()> {
+        self.rendezvous.store(Box::into_raw(Box::new(rendezvous)), Release);
+        // SAFETY: sets of signals that are written before they are read.
+        unsafe {
+            let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            let thread = std::thread::Builder::new().name("telereduce-lane".into()).stack_size(STACK_BYTES);
+            let started = thread.spawn(move || guard::hot(|| self.live()));
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+            started?;
+        }
+        HELPER.store(core::ptr::from_ref(self).cast_mut(), Release);
+        Ok(())
+    }
+
+    /// The side channel.
+    pub fn rendezvous(&self) -> Option<&'static Rendezvous> {
+        // SAFETY: leaked.
+        unsafe { self.rendezvous.load(Acquire).as_ref() }
+    }
+
+    /// What exists.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.world)
+    }
+
+    /// The side channel's event.
+    pub fn event(&self, event: Event) {
+        lock(&self.inbox).events.push_back(event);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if !self.woken.swap(true, Release) {
+            let one = 1u64;
+            // SAFETY: eight bytes.
+            unsafe { libc::write(self.wake.load(Relaxed), (&raw const one).cast(), 8) };
+        }
+    }
+
+    fn live(&self) {
+        let mut fds = Vec::new();
+        let mut draws = false;
+        loop {
+            fds.clear();
+            fds.push(libc::pollfd { fd: self.wake.load(Relaxed), events: libc::POLLIN, revents: 0 });
+            self.world().descriptors(&mut fds);
+            let short = libc::timespec { tv_sec: 0, tv_nsec: DRAW_EVERY_NS };
+            let timeout = if draws { &raw const short } else { core::ptr::null() };
+            // SAFETY: descriptors and a time that are only read.
+            unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout, core::ptr::null()) };
+            let mut count = 0u64;
+            // SAFETY: eight bytes.
+            unsafe { libc::read(self.wake.load(Relaxed), (&raw mut count).cast(), 8) };
+            self.woken.store(false, Release);
+            let Some(r) = self.rendezvous() else { continue };
+            let inbox = core::mem::take(&mut *lock(&self.inbox));
+            let mut world = self.world();
+            inbox.events.into_iter().for_each(|e| world.event(r, e));
+            inbox.revokes.into_iter().for_each(|(g, lanes)| world.revoke(r, g, lanes));
+            world.poll_lanes(r);
+            draws = world.draw();
+        }
+    }
+}

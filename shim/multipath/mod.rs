@@ -1,0 +1,314 @@
+//! Multi-path in the application: the driver of [`telereduce::multipath`]'s engines and [`telereduce::control`]'s side channel.
+//!
+//! ```text
+//! ibv_create_qp  -> flow     the QP gets an engine, and room in its queues for what the engine adds
+//! ibv_modify_qp  -> world    in RTS: which pool of lanes it may use; the side channel looks for the peer's shim
+//! paired         -> world    lanes are offered, accepted, connected (group)
+//! ibv_post_send  -> flow     small: the provider; large: the engine, which posts pieces on lanes
+//! helper thread  -> world    polls the lanes; polls the application's CQs while an engine waits and nobody does
+//! ibv_poll_cq    -> cq       which completions are the application's
+//! ```
+//!
+//! All of it is asleep unless `TELEREDUCE_PATHS` asks for more than one path.
+
+pub mod cq;
+pub mod flow;
+mod group;
+mod helper;
+mod verbs;
+mod world;
+mod wr;
+
+use crate::{context, log, state};
+use core::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use flow::Flow;
+use rdma_sys::ibv_qp_type;
+use rdma_sys::{ibv_context, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_state};
+use std::time::{Duration, Instant};
+use telereduce::control::api::{Directory, OurQp, Qps};
+use telereduce::control::rendezvous::Rendezvous;
+use telereduce::control::settings::Settings as SideSettings;
+use telereduce::control::wire::{Psn, Psns, QpAddr, QpPair};
+use telereduce::multipath::driver::State;
+pub use telereduce::multipath::engine::EXTRA_SEND_WRS;
+use telereduce::multipath::engine::{EXTRA_CQES, QpFacts};
+use telereduce::multipath::paths::Paths;
+use telereduce::sync::SpinLock;
+use telereduce::telemetry::qp::Qp;
+
+/// A QP that leaves RTS waits no longer than this for its pieces.
+const LEAVE: Duration = Duration::from_millis(1000);
+
+const UNTRIED: u8 = 0;
+const RUNS: u8 = 1;
+const FAILED: u8 = 2;
+static PHASE: AtomicU8 = AtomicU8::new(UNTRIED);
+static STARTING: SpinLock<()> = SpinLock::new(());
+
+/// Whether more than one path is asked for.
+pub fn is_on() -> bool {
+    state::get().is_some_and(|s| s.config.paths != Paths::Single)
+}
+
+/// The helper, started if it never was.
+fn helper() -> Option<&'static helper::Helper> {
+    if PHASE.load(Acquire) == UNTRIED {
+        let _one = STARTING.lock();
+        if PHASE.load(Relaxed) == UNTRIED {
+            let started = start();
+            if let Err(why) = &started {
+                log::line(format_args!("multi-path is off: {why}; the program runs on"));
+            }
+            PHASE.store(if started.is_ok() { RUNS } else { FAILED }, Release);
+        }
+    }
+    helper::get()
+}
+
+fn start() -> Result<(), String> {
+    let env = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
+    // SAFETY: numbers that are written before they are read.
+    let descriptors = unsafe {
+        let mut limit: libc::rlimit = core::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur
+    };
+    let settings = SideSettings::read(env, descriptors)?;
+    let helper = helper::Helper::create().map_err(|e| e.to_string())?;
+    let handler = Box::new(move |event| helper.event(event));
+    let rendezvous = Rendezvous::start(settings, Box::new(Ours(helper)), Box::new(NoDirectory), handler);
+    helper.start(rendezvous.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+}
+
+/// The QPs of this process, as the side channel asks for them.
+struct Ours(&'static helper::Helper);
+
+impl Qps for Ours {
+    fn find(&self, qp: &QpAddr) -> Option<OurQp> {
+        self.0.world().find(qp)
+    }
+}
+
+/// Other processes of this host.
+struct NoDirectory;
+
+impl Directory for NoDirectory {
+    fn port_of(&self, _: &QpAddr) -> Option<u16> {
+        None
+    }
+}
+
+/// What a QP is to be created with, so that its engine has room: one more WR. `None`: it gets no engine.
+pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) -> Option<ibv_qp_cap> {
+    let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0 && cq::find(send_cq).is_some();
+    fits.then_some(ibv_qp_cap { max_send_wr: cap.max_send_wr + EXTRA_SEND_WRS, ..*cap })
+}
+
+/// The QP was created with [`enlarged`] capabilities, and granted `cap`, the application's share of it.
+pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_all: bool) {
+    let make = || {
+        // SAFETY: a QP that was just created.
+        let (ctx, send_cq) = unsafe { ((*qp).context, (*qp).send_cq) };
+        let modify = context::find(ctx)?.library.ibv_modify_qp()?;
+        let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES))?;
+        let Some(helper) = helper() else {
+            cq.give_back(EXTRA_CQES);
+            return None;
+        };
+        let facts = QpFacts {
+            max_send_wr: cap.max_send_wr,
+            max_send_sge: cap.max_send_sge,
+            max_inline_bytes: cap.max_inline_data,
+            sq_sig_all,
+        };
+        match Flow::create(qp, counted, modify, cq, facts, state::get()?.config.split) {
+            Some(flow) => helper.world().add(flow),
+            None => cq.give_back(EXTRA_CQES),
+        }
+        Some(())
+    };
+    make();
+}
+
+/// `ibv_modify_qp` is about to be called.
+pub fn before_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) {
+    if mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
+        && matches!(attr.qp_state, ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)
+        && let Some(flow) = flow::find(qp)
+    {
+        leave(flow);
+    }
+}
+
+/// It was called, and succeeded or not.
+pub fn after_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32, done: bool) {
+    let Some(flow) = flow::find(qp) else { return };
+    let state = (mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0).then_some(attr.qp_state);
+    if !done {
+        if matches!(state, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
+            flow.resume(true);
+        }
+        return;
+    }
+    note(flow, attr, mask);
+    match state {
+        Some(ibv_qp_state::IBV_QPS_RTS) => {
+            flow.state_changed(State::Ready);
+            claim(flow);
+        }
+        Some(ibv_qp_state::IBV_QPS_RESET) => {
+            flow.state_changed(State::Reset);
+            if let Ok(mut c) = flow.connection.lock() {
+                *c = flow::Connection::default();
+            }
+        }
+        Some(ibv_qp_state::IBV_QPS_ERR) => flow.state_changed(State::Error),
+        _ => {}
+    }
+}
+
+/// Takes what a lane is to have, too.
+fn note(flow: &Flow, attr: &ibv_qp_attr, mask: u32) {
+    use ibv_qp_attr_mask as m;
+    let Ok(mut c) = flow.connection.lock() else { return };
+    let has = |bit: ibv_qp_attr_mask| mask & bit.0 != 0;
+    let g = &mut c.given.0;
+    macro_rules! take {
+        ($($bit:ident $field:ident;)*) => { $(if has(m::$bit) { g.$field = attr.$field; })* };
+    }
+    take! {
+        IBV_QP_PORT port_num;
+        IBV_QP_PKEY_INDEX pkey_index;
+        IBV_QP_ACCESS_FLAGS qp_access_flags;
+        IBV_QP_PATH_MTU path_mtu;
+        IBV_QP_MAX_DEST_RD_ATOMIC max_dest_rd_atomic;
+        IBV_QP_MAX_QP_RD_ATOMIC max_rd_atomic;
+        IBV_QP_MIN_RNR_TIMER min_rnr_timer;
+        IBV_QP_TIMEOUT timeout;
+        IBV_QP_RETRY_CNT retry_cnt;
+        IBV_QP_RNR_RETRY rnr_retry;
+        IBV_QP_SQ_PSN sq_psn;
+        IBV_QP_RQ_PSN rq_psn;
+        IBV_QP_DEST_QPN dest_qp_num;
+    }
+    if has(m::IBV_QP_AV) {
+        // SAFETY: plain data, copied.
+        g.ah_attr = unsafe { core::ptr::read(&raw const attr.ah_attr) };
+    }
+}
+
+/// The QP is in RTS: the peer's shim is looked for.
+fn claim(flow: &'static Flow) {
+    let go = || {
+        let helper = helper()?;
+        let r = helper.rendezvous()?;
+        // SAFETY: the application's QP, which it is just modifying.
+        let ctx = unsafe { (*flow.qp()).context };
+        let mut c = flow.connection.lock().ok()?;
+        let g = c.given.copy().0;
+        if g.ah_attr.is_global == 0 {
+            return None;
+        }
+        // SAFETY: every bit pattern of a GID is 16 bytes.
+        let theirs = unsafe { g.ah_attr.grh.dgid.raw };
+        let mine = gid_of(ctx, g.port_num, g.ah_attr.grh.sgid_index)?;
+        let addr = |gid, qpn: u32| QpAddr { gid, qpn: qpn & 0xff_ffff };
+        let pair = QpPair { mine: addr(mine, flow.qp_num()), yours: addr(theirs, g.dest_qp_num) };
+        let psns = Psns { send: Psn::new(g.sq_psn), receive: Psn::new(g.rq_psn) };
+        (c.pair, c.psns) = (Some(pair), Some(psns));
+        let config = &state::get()?.config;
+        // The world's lock comes before a connection's.
+        drop(c);
+        let mut world = helper.world();
+        let pool = world.pool_of(&config.paths, flow)?;
+        flow.connection.lock().ok()?.pool = Some(pool);
+        drop(world);
+        r.listen(mine).ok()?;
+        r.claim(pair, psns);
+        Some(())
+    };
+    go();
+}
+
+fn gid_of(ctx: *mut ibv_context, port: u8, index: u8) -> Option<[u8; 16]> {
+    let verbs = verbs::Verbs::of(context::find(ctx)?.library)?;
+    // SAFETY: numbers, for which zero is valid.
+    let mut gid: ibv_gid = unsafe { core::mem::zeroed() };
+    // SAFETY: an open context, and room for the answer; every bit pattern of a GID is 16 bytes.
+    unsafe { ((verbs.query_gid)(ctx, port, i32::from(index), &raw mut gid) == 0).then_some(gid.raw) }
+}
+
+/// The QP is about to leave RTS: nothing of it is on a lane, at both ends, when this returns, or the lanes are broken.
+fn leave(flow: &'static Flow) {
+    let Some(helper) = helper::get() else { return };
+    flow.stop();
+    let pair = flow.connection.lock().ok().and_then(|c| c.pair);
+    let (Some(r), Some(pair)) = (helper.rendezvous(), pair) else { return };
+    let asked = helper.world().going(r, pair);
+    let end = Instant::now() + LEAVE;
+    let answered = || asked.is_none_or(|epoch| flow.answered.load(Acquire) >= epoch);
+    while !(flow.is_quiet() && answered()) {
+        if Instant::now() > end {
+            helper.world().break_lanes_of(flow);
+            helper::wake();
+            std::thread::sleep(Duration::from_millis(20));
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    r.forget(pair);
+}
+
+/// `ibv_destroy_qp` is about to be called. What [`destroyed`] needs.
+pub fn before_destroy(qp: *mut ibv_qp) -> Option<&'static Flow> {
+    let flow = flow::find(qp)?;
+    leave(flow);
+    flow.hide();
+    if let Some(h) = helper::get() {
+        h.world().remove(flow);
+    }
+    Some(flow)
+}
+
+/// It was called.
+pub fn destroyed(flow: &'static Flow, done: bool) {
+    if done {
+        flow.cq.give_back(EXTRA_CQES);
+        flow.forget();
+    } else {
+        flow.show();
+        if let Some(h) = helper::get() {
+            h.world().add(flow);
+        }
+        flow.resume(true);
+    }
+}
+
+/// A PD is about to go.
+pub fn pd_goes(pd: *mut ibv_pd) {
+    if let Some(h) = helper::get() {
+        h.world().pd_goes(pd);
+    }
+}
+
+/// A context is about to be closed.
+pub fn context_goes(ctx: *mut ibv_context) {
+    if let Some(h) = helper::get() {
+        h.world().context_goes(ctx);
+    }
+}
+
+/// In a forked child.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        STARTING.force_unlock();
+        helper::after_fork();
+        flow::after_fork();
+        cq::after_fork();
+    }
+    PHASE.store(UNTRIED, Release);
+}

@@ -1,0 +1,536 @@
+//! What exists on the multi-path side: pools, groups of lanes, the CQs of lanes, the QPs that use them; and what the side
+//! channel's events do to it. One lock, held by the helper thread while it works, and by hooks of control calls.
+
+use super::flow::{Flow, Given};
+use super::group::{Group, Lane, Making};
+use super::verbs::Verbs;
+use crate::context;
+use core::ffi::c_int;
+use core::ptr::null_mut;
+use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_gid_entry, ibv_pd, ibv_wc, ibv_wc_status};
+use std::collections::HashMap;
+use telereduce::control::Reason;
+use telereduce::control::api::{Event, LinkId, OurQp};
+use telereduce::control::rendezvous::Rendezvous;
+use telereduce::control::wire::{
+    LaneAccept, LaneEnd, LaneId, LaneOffer, LaneReady, LaneRefuse, LaneRevoked, Message, QpAddr, QpGoing, QpPair,
+    QpQuiet, RevokeLane,
+};
+use telereduce::multipath::paths::{self, Gid, Paths};
+use telereduce::telemetry::registry::Device;
+use telereduce::verbs::DataPath;
+
+/// Entries of a lanes' CQ.
+const LANE_CQE: c_int = 1024;
+/// Completions polled at once.
+const BATCH: usize = 16;
+
+/// A PD of this process on one port: QPs of it that are alike share lanes.
+struct Pool {
+    ctx: *mut ibv_context,
+    pd: *mut ibv_pd,
+    given: Given,
+    /// GIDs of its lanes, in order.
+    gids: Vec<Gid>,
+}
+
+/// A context that has lanes.
+struct LaneCq {
+    ctx: *mut ibv_context,
+    verbs: Verbs,
+    data: DataPath,
+    device: &'static Device,
+    channel: *mut ibv_comp_channel,
+    cq: *mut ibv_cq,
+}
+
+/// A QP that the peer, or this side, wants to be quiet.
+struct Leaving {
+    flow: &'static Flow,
+    link: LinkId,
+    pair: QpPair,
+    epoch: u64,
+}
+
+/// Everything.
+#[derive(Default)]
+pub struct World {
+    pools: Vec<Pool>,
+    groups: Vec<&'static Group>,
+    lanes: Vec<(&'static Lane, &'static Group)>,
+    cqs: Vec<LaneCq>,
+    flows: Vec<&'static Flow>,
+    /// The lanes' ends that were made, by their name.
+    ends: HashMap<(LinkId, LaneId), LaneEnd>,
+    /// Pairs that are agreed on: their link, and the pools of both sides.
+    pairs: HashMap<QpPair, (LinkId, (u32, u32))>,
+    leaving: Vec<Leaving>,
+    epochs: u64,
+}
+
+// SAFETY: contexts, PDs and CQs may be used by any thread.
+unsafe impl Send for World {}
+
+impl World {
+    /// A QP that may be split was created.
+    pub fn add(&mut self, flow: &'static Flow) {
+        self.flows.push(flow);
+    }
+
+    /// It is about to be destroyed.
+    pub fn remove(&mut self, flow: &'static Flow) {
+        self.flows.retain(|f| !core::ptr::eq(*f, flow));
+        self.leaving.retain(|l| !core::ptr::eq(l.flow, flow));
+        self.count_users();
+    }
+
+    /// A QP by its address, for the side channel.
+    pub fn find(&self, qp: &QpAddr) -> Option<OurQp> {
+        self.flows.iter().find_map(|f| {
+            let c = f.connection.lock().ok()?;
+            let (pair, psns, pool) = (c.pair.filter(|p| p.mine == *qp)?, c.psns?, c.pool?);
+            Some(OurQp { peer: Some(pair.yours), psns, pool })
+        })
+    }
+
+    fn flow(&self, pair: &QpPair) -> Option<&'static Flow> {
+        let named = |f: &&&'static Flow| f.connection.lock().is_ok_and(|c| c.pair == Some(*pair));
+        self.flows.iter().find(named).copied()
+    }
+
+    /// The pool of a QP that is about to be in RTS: number, from 0. `None`: its port has one path only.
+    pub fn pool_of(&mut self, paths: &Paths, flow: &Flow) -> Option<u32> {
+        let connection = flow.connection.lock().ok()?;
+        // SAFETY: the application's QP, which it is just modifying.
+        let (ctx, pd) = unsafe { ((*flow.qp()).context, (*flow.qp()).pd) };
+        let own = connection.pair?.mine.gid;
+        let g = &connection.given.0;
+        let alike = |p: &Pool| {
+            let o = &p.given.0;
+            (p.ctx, p.pd, o.port_num, o.qp_access_flags) == (ctx, pd, g.port_num, g.qp_access_flags)
+                && p.gids.iter().any(|x| x.gid == own)
+        };
+        if let Some(at) = self.pools.iter().position(alike) {
+            return Some(at as u32);
+        }
+        let verbs = Verbs::of(context::find(ctx)?.library)?;
+        let gids = paths::choose(paths, &gid_table(&verbs, ctx, g.port_num), &own).ok()?;
+        self.pools.push(Pool { ctx, pd, given: connection.given.copy(), gids });
+        Some(self.pools.len() as u32 - 1)
+    }
+
+    fn lane_cq(&mut self, ctx: *mut ibv_context) -> Option<usize> {
+        if let Some(at) = self.cqs.iter().position(|c| c.ctx == ctx) {
+            return Some(at);
+        }
+        let known = context::find(ctx)?;
+        let (verbs, device) = (Verbs::of(known.library)?, known.device()?);
+        // SAFETY: an open context.
+        let channel = unsafe { (verbs.create_comp_channel)(ctx) };
+        if channel.is_null() {
+            return None;
+        }
+        // SAFETY: as above; the channel is ours.
+        let cq = unsafe {
+            let fd = (*channel).fd;
+            libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK);
+            (verbs.create_cq)(ctx, LANE_CQE, null_mut(), channel, 0)
+        };
+        if cq.is_null() {
+            // SAFETY: ours.
+            unsafe { (verbs.destroy_comp_channel)(channel) };
+            return None;
+        }
+        arm(cq);
+        self.cqs.push(LaneCq { ctx, verbs, data: known.ops.data, device, channel, cq });
+        Some(self.cqs.len() - 1)
+    }
+
+    /// Descriptors that become readable when pieces complete.
+    pub fn descriptors(&self, all: &mut Vec<libc::pollfd>) {
+        // SAFETY: channels that exist.
+        all.extend(self.cqs.iter().map(|c| libc::pollfd {
+            fd: unsafe { (*c.channel).fd },
+            events: libc::POLLIN,
+            revents: 0,
+        }));
+    }
+
+    /// Takes the completions of all lanes, and what follows from them.
+    pub fn poll_lanes(&mut self, r: &Rendezvous) {
+        // SAFETY: numbers, for which zero is valid.
+        let mut wc: [ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
+        let mut any = false;
+        for c in &self.cqs {
+            let (mut cq, mut own) = (null_mut(), null_mut());
+            // SAFETY: our channel and CQ.
+            unsafe {
+                while (c.verbs.get_cq_event)(c.channel, &raw mut cq, &raw mut own) == 0 {
+                    (c.verbs.ack_cq_events)(cq, 1);
+                }
+            }
+            arm(c.cq);
+            loop {
+                // SAFETY: as above.
+                let n = unsafe { (c.data.poll_cq)(c.cq, BATCH as c_int, wc.as_mut_ptr()) };
+                if n <= 0 {
+                    break;
+                }
+                any = true;
+                for wc in &wc[..n as usize] {
+                    let Some((lane, group)) = self.lanes.get((wc.wr_id >> 8) as usize) else { continue };
+                    let Some((flow, token)) = lane.completed(wc) else { continue };
+                    let fell = wc.status != ibv_wc_status::IBV_WC_SUCCESS && lane.is_up();
+                    if fell {
+                        lane.set_down();
+                    }
+                    flow.chunk_completed(token, wc.status, wc.vendor_err);
+                    if fell {
+                        // All that share it must know that they cannot count on it.
+                        self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_down(lane.number, false));
+                    }
+                }
+            }
+        }
+        if any {
+            self.flows.iter().for_each(|f| f.feed());
+        }
+        self.answer_the_quiet(r);
+    }
+
+    /// Polls the CQs of QPs whose engines wait for completions there. Whether there are any.
+    pub fn draw(&self) -> bool {
+        let mut any = false;
+        for f in &self.flows {
+            if f.waits() {
+                any = true;
+                f.cq.draw();
+            }
+        }
+        any
+    }
+
+    fn answer_the_quiet(&mut self, r: &Rendezvous) {
+        self.leaving.retain(|l| {
+            let quiet = l.flow.is_quiet();
+            if quiet {
+                r.send(l.link, QpQuiet { pair: l.pair, epoch: l.epoch }.into());
+                l.flow.resume(true);
+            }
+            !quiet
+        });
+    }
+
+    fn group(&self, link: LinkId, pools: (u32, u32)) -> Option<&'static Group> {
+        self.groups.iter().find(|g| g.link == link && g.pools == pools).copied()
+    }
+
+    fn group_of(&self, link: LinkId, pds: u64) -> Option<&'static Group> {
+        self.groups.iter().find(|g| g.link == link && g.pds == pds).copied()
+    }
+
+    /// The side channel's event.
+    pub fn event(&mut self, r: &Rendezvous, event: Event) {
+        match event {
+            Event::Paired { pair, link, process, pool, .. } => {
+                let Some(flow) = self.flow(&pair) else {
+                    return r.forget(pair);
+                };
+                let Some(mine) = flow.connection.lock().ok().and_then(|c| c.pool) else { return };
+                self.pairs.insert(pair, (link, (mine, pool)));
+                match self.group(link, (mine, pool)) {
+                    Some(group) => flow.join(group),
+                    None if r.process() < process => self.offer(r, link, (mine, pool)),
+                    None => {}
+                }
+                self.count_users();
+            }
+            Event::Message { link, message } => self.message(r, link, message),
+            Event::Lost { link, pairs, .. } => {
+                for g in self.groups.iter().filter(|g| g.link == link) {
+                    for number in g.all() {
+                        if let Some(l) = g.lane(number) {
+                            l.set_down();
+                        }
+                        self.flows.iter().filter(|f| f.is_of(g)).for_each(|f| f.lane_down(number, true));
+                    }
+                }
+                for pair in pairs {
+                    self.pairs.remove(&pair);
+                    // Nobody will answer.
+                    if let Some(f) = self.flow(&pair) {
+                        f.answered.store(u64::MAX, core::sync::atomic::Ordering::Release);
+                    }
+                }
+                self.count_users();
+            }
+            Event::Failed { .. } | Event::Stopped => {}
+        }
+    }
+
+    /// Makes this side's ends of all lanes between two pools, and offers them.
+    fn offer(&mut self, r: &Rendezvous, link: LinkId, pools: (u32, u32)) {
+        let Some(pool) = self.pools.get(pools.0 as usize) else { return };
+        let (pd, gids) = (pool.pd, pool.gids.clone());
+        let pds = u64::from(pools.0) << 32 | u64::from(pools.1);
+        let group = Group::create(link, pools, pds, pd);
+        self.groups.push(group);
+        self.epochs += 1;
+        let epoch = self.epochs;
+        for (number, gid) in gids.into_iter().enumerate() {
+            let Some((lane, end)) = self.make(group, (number, epoch), gid) else { return };
+            r.send(link, LaneOffer { lane, end }.into());
+        }
+    }
+
+    fn make(&mut self, group: &'static Group, (number, epoch): (usize, u64), gid: Gid) -> Option<(LaneId, LaneEnd)> {
+        let ctx = self.pools.get(group.pools.0 as usize)?.ctx;
+        let at = self.lane_cq(ctx)?;
+        let (c, pool) = (&self.cqs[at], &self.pools[group.pools.0 as usize]);
+        let index = self.lanes.len() as u64;
+        let (lane, end) = Lane::create(&making(c, pool), index, (number, epoch), gid)?;
+        self.lanes.push((lane, group));
+        group.add(lane);
+        let id = group.id(lane);
+        self.ends.insert((group.link, id), end);
+        Some((id, end))
+    }
+
+    /// Connects this side's end of a lane.
+    fn connect(&self, group: &'static Group, id: LaneId, theirs: &LaneEnd) -> bool {
+        let connect = || {
+            let lane = group.lane(usize::from(id.lane)).filter(|l| l.epoch == id.epoch)?;
+            let pool = self.pools.get(group.pools.0 as usize)?;
+            let c = self.cqs.iter().find(|c| c.ctx == pool.ctx)?;
+            let mine = self.ends.get(&(group.link, id))?;
+            // Its index may have changed since.
+            let table = gid_table(&c.verbs, pool.ctx, pool.given.0.port_num);
+            let gid = table.iter().find(|g| g.gid == lane.gid.gid && g.roce_v2)?;
+            lane.connect(&making(c, pool), gid.index, mine, theirs).then_some(())
+        };
+        connect().is_some()
+    }
+
+    fn set_up(&self, group: &'static Group, id: LaneId, theirs: &LaneEnd) {
+        let Some(lane) = group.lane(usize::from(id.lane)) else { return };
+        let Some(pool) = self.pools.get(group.pools.0 as usize) else { return };
+        let Some(c) = self.cqs.iter().find(|c| c.ctx == pool.ctx) else { return };
+        let Some(mine) = self.ends.get(&(group.link, id)) else { return };
+        lane.set_up(c.device, mine, theirs, pool.given.0.port_num);
+        for (pair, (link, pools)) in &self.pairs {
+            if (*link, *pools) == (group.link, group.pools)
+                && let Some(flow) = self.flow(pair)
+            {
+                flow.join(group);
+            }
+        }
+        self.count_users();
+    }
+
+    fn message(&mut self, r: &Rendezvous, link: LinkId, message: Message) {
+        match message {
+            Message::LaneOffer(o) => {
+                if !self.accept(r, link, &o) {
+                    r.send(link, LaneRefuse { lane: o.lane, reason: Reason::Lane }.into());
+                }
+            }
+            Message::LaneAccept(a) => {
+                if let Some(group) = self.group_of(link, a.lane.pds)
+                    && self.connect(group, a.lane, &a.end)
+                {
+                    r.send(link, LaneReady { lane: a.lane }.into());
+                    self.set_up(group, a.lane, &a.end);
+                }
+            }
+            Message::LaneReady(l) => {
+                if let Some(group) = self.group_of(link, l.lane.pds)
+                    && let Some(theirs) = self.ends.get(&(LinkId(u64::MAX - link.0), l.lane)).copied()
+                {
+                    self.set_up(group, l.lane, &theirs);
+                }
+            }
+            Message::RevokeLane(l) => {
+                self.broken(link, l.lane, true);
+                r.send(link, LaneRevoked { lane: l.lane }.into());
+            }
+            Message::LaneRevoked(l) => {
+                if let Some(group) = self.group_of(link, l.lane.pds) {
+                    let number = usize::from(l.lane.lane);
+                    self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_revoked(number));
+                }
+            }
+            Message::QpGoing(g) => {
+                let pair = g.pair.swapped();
+                self.pairs.remove(&pair);
+                match self.flow(&pair) {
+                    Some(flow) => {
+                        flow.stop();
+                        self.leaving.push(Leaving { flow, link, pair, epoch: g.epoch });
+                        self.answer_the_quiet(r);
+                    }
+                    None => _ = r.send(link, QpQuiet { pair, epoch: g.epoch }.into()),
+                }
+                self.count_users();
+            }
+            Message::QpQuiet(q) => {
+                if let Some(flow) = self.flow(&q.pair.swapped()) {
+                    flow.answered.fetch_max(q.epoch, core::sync::atomic::Ordering::AcqRel);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn accept(&mut self, r: &Rendezvous, link: LinkId, o: &LaneOffer) -> bool {
+        let pools = (o.lane.pds as u32, (o.lane.pds >> 32) as u32);
+        let number = usize::from(o.lane.lane);
+        let Some(pool) = self.pools.get(pools.0 as usize) else { return false };
+        // Only who has a QP of that pool connected to one of ours may have lanes to it.
+        if !self.pairs.values().any(|p| *p == (link, pools)) {
+            return false;
+        }
+        let Some(gid) = pool.gids.get(number).copied() else { return false };
+        let pd = pool.pd;
+        let group = self.group(link, pools).unwrap_or_else(|| {
+            let group = Group::create(link, pools, o.lane.pds, pd);
+            self.groups.push(group);
+            group
+        });
+        if group.lane(number).is_some() {
+            return false;
+        }
+        let Some((id, end)) = self.make(group, (number, o.lane.epoch), gid) else { return false };
+        if !self.connect(group, id, &o.end) {
+            return false;
+        }
+        // The offerer's end, for when it says that it is ready.
+        self.ends.insert((LinkId(u64::MAX - link.0), id), o.end);
+        r.send(link, LaneAccept { lane: id, end }.into());
+        true
+    }
+
+    /// A lane is not to be used any more.
+    fn broken(&self, link: LinkId, id: LaneId, by_peer: bool) {
+        let Some(group) = self.group_of(link, id.pds) else { return };
+        let number = usize::from(id.lane);
+        let Some(lane) = group.lane(number).filter(|l| l.epoch == id.epoch) else { return };
+        lane.set_down();
+        if by_peer && let Some(c) = self.cq_of(group) {
+            lane.break_off(&c.verbs);
+        }
+        self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_down(number, false));
+    }
+
+    fn cq_of(&self, group: &Group) -> Option<&LaneCq> {
+        let ctx = self.pools.get(group.pools.0 as usize)?.ctx;
+        self.cqs.iter().find(|c| c.ctx == ctx)
+    }
+
+    /// Engines want these lanes of a group revoked.
+    pub fn revoke(&self, r: &Rendezvous, group: &'static Group, lanes: u32) {
+        for number in (0..32).filter(|n| lanes >> n & 1 == 1) {
+            let Some(lane) = group.lane(number) else { continue };
+            if let Some(c) = self.cq_of(group) {
+                lane.break_off(&c.verbs);
+            }
+            if self.pairs.values().any(|(link, _)| *link == group.link) {
+                r.send(group.link, RevokeLane { lane: group.id(lane) }.into());
+            } else {
+                // Nobody is there to be asked.
+                self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_down(number, true));
+            }
+        }
+    }
+
+    /// A QP is about to leave RTS: tells the peer, and returns the number of the answer to wait for.
+    pub fn going(&mut self, r: &Rendezvous, pair: QpPair) -> Option<u64> {
+        let (link, _) = self.pairs.remove(&pair)?;
+        self.epochs += 1;
+        r.send(link, QpGoing { pair, epoch: self.epochs }.into());
+        Some(self.epochs)
+    }
+
+    /// A QP did not become quiet: its lanes end, here.
+    pub fn break_lanes_of(&self, flow: &Flow) {
+        for g in self.groups.iter().filter(|g| flow.is_of(g)) {
+            let Some(c) = self.cq_of(g) else { continue };
+            g.all().filter_map(|n| g.lane(n)).for_each(|l| l.break_off(&c.verbs));
+        }
+    }
+
+    /// Destroys all lanes of a PD that no QP uses any more.
+    pub fn pd_goes(&mut self, pd: *mut ibv_pd) {
+        // SAFETY: QPs of the application that exist.
+        if self.flows.iter().any(|f| unsafe { (*f.qp()).pd } == pd) {
+            return;
+        }
+        for g in self.groups.iter().filter(|g| g.pd == pd) {
+            let Some(c) = self.cq_of(g) else { continue };
+            g.all().filter_map(|n| g.lane(n)).for_each(|l| l.destroy(&c.verbs));
+        }
+        self.groups.retain(|g| g.pd != pd);
+        // Numbers of pools stay as they are.
+        self.pools.iter_mut().filter(|p| p.pd == pd).for_each(|p| {
+            (p.pd, p.ctx) = (null_mut(), null_mut());
+            p.gids.clear();
+        });
+    }
+
+    /// Destroys all that is ours in a context.
+    pub fn context_goes(&mut self, ctx: *mut ibv_context) {
+        let pds: Vec<_> = self.pools.iter().filter(|p| p.ctx == ctx).map(|p| p.pd).collect();
+        pds.into_iter().for_each(|pd| self.pd_goes(pd));
+        self.cqs.retain(|c| {
+            let goes = c.ctx == ctx;
+            if goes {
+                // SAFETY: ours; what used them is destroyed.
+                unsafe {
+                    (c.verbs.destroy_cq)(c.cq);
+                    (c.verbs.destroy_comp_channel)(c.channel);
+                }
+            }
+            !goes
+        });
+    }
+
+    fn count_users(&self) {
+        for g in &self.groups {
+            let users = self.flows.iter().filter(|f| f.is_of(g)).count() as u32;
+            g.all().filter_map(|n| g.lane(n)).for_each(|l| l.serves(users));
+        }
+    }
+}
+
+fn making<'a>(c: &'a LaneCq, pool: &'a Pool) -> Making<'a> {
+    Making { verbs: &c.verbs, post: c.data.post_send, pd: pool.pd, cq: c.cq, given: &pool.given }
+}
+
+/// Asks for an event at the next completion.
+fn arm(cq: *mut ibv_cq) {
+    // SAFETY: a CQ of ours.
+    unsafe {
+        if let Some(req) = (*(*cq).context).ops.req_notify_cq {
+            req(cq, 0);
+        }
+    }
+}
+
+/// The GID table of a port.
+fn gid_table(verbs: &Verbs, ctx: *mut ibv_context, port: u8) -> Vec<Gid> {
+    const ROCE_V2: u32 = 2;
+    // SAFETY: numbers, for which zero is valid.
+    let mut all: Vec<ibv_gid_entry> = (0..512).map(|_| unsafe { core::mem::zeroed() }).collect();
+    // SAFETY: an open context, and room for so many entries.
+    let n = unsafe { (verbs.query_gid_table)(ctx, all.as_mut_ptr(), all.len(), 0, size_of::<ibv_gid_entry>()) };
+    all.truncate(usize::try_from(n).unwrap_or(0));
+    all.iter()
+        .filter(|e| e.port_num == u32::from(port))
+        .map(|e| Gid {
+            index: e.gid_index,
+            // SAFETY: every bit pattern of a GID is 16 bytes.
+            gid: unsafe { e.gid.raw },
+            roce_v2: e.gid_type == ROCE_V2,
+            netdev: e.ndev_ifindex,
+        })
+        .collect()
+}
