@@ -27,15 +27,15 @@ fn two_named(a: u8, b: u8) -> (Net, QpPair) {
 fn a_claim_pairs_both_sides_and_tells_psns() {
     let (mut net, pair) = two();
     let psns = |send, receive| Psns { send: Psn::new(send), receive: Psn::new(receive) };
-    net.nodes[0].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: psns(5, 6) });
-    net.nodes[1].qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns { send: Psn::UNKNOWN, ..psns(6, 5) } });
+    net.nodes[0].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: psns(5, 6), pool: 1 });
+    net.nodes[1].qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns { send: Psn::UNKNOWN, ..psns(6, 5) }, pool: 2 });
     net.claim(0, pair);
     net.settle();
     let link = LinkId(1);
     let told = Psns { send: Psn::UNKNOWN, receive: Psn::new(5) };
-    let want = Event::Paired { pair, link, process: [2; 16], psns: told };
+    let want = Event::Paired { pair, link, process: [2; 16], psns: told, pool: 2 };
     assert_eq!(net.nodes[0].events, [want]);
-    let want = Event::Paired { pair: pair.swapped(), link, process: [1; 16], psns: psns(5, 6) };
+    let want = Event::Paired { pair: pair.swapped(), link, process: [1; 16], psns: psns(5, 6), pool: 1 };
     assert_eq!(net.nodes[1].events, [want]);
     // Once is enough.
     net.claim(0, pair);
@@ -103,9 +103,9 @@ fn what_is_not_connected_to_exactly_the_claimant_is_refused() {
 fn psns_of_another_connection_are_refused() {
     let (mut net, pair) = two();
     let psns = Psns { send: Psn::new(1), receive: Psn::UNKNOWN };
-    net.nodes[0].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns });
+    net.nodes[0].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns, pool: 7 });
     let psns = Psns { send: Psn::UNKNOWN, receive: Psn::new(2) };
-    net.nodes[1].qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns });
+    net.nodes[1].qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns, pool: 7 });
     net.claim(0, pair);
     net.pass(60 * SECOND);
     assert_eq!((net.failures(0, pair), net.nodes[1].events.len()), (vec![Reason::Epoch], 0));

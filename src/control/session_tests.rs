@@ -60,11 +60,11 @@ fn pair() -> QpPair {
 /// Two sessions of which one has accepted a claim of the other.
 fn proven() -> (Session, Session) {
     let (mut d, mut l) = met(None);
-    let id = d.claim(pair(), Psns::UNKNOWN, 1).unwrap().unwrap();
-    let claim = Claim { id, pair: pair(), psns: Psns::UNKNOWN };
+    let id = d.claim(pair(), Psns::UNKNOWN, 5, 1).unwrap().unwrap();
+    let claim = Claim { id, pair: pair(), psns: Psns::UNKNOWN, pool: 5 };
     assert_eq!(deliver(&mut d, &mut l, 1), Ok(vec![Event::Claim(claim)]));
-    l.answer(id, Answer::Accepted(Psns::UNKNOWN)).unwrap();
-    let answered = Event::Answered(id, Answer::Accepted(Psns::UNKNOWN));
+    l.answer(id, Answer::Accepted(Psns::UNKNOWN, 6)).unwrap();
+    let answered = Event::Answered(id, Answer::Accepted(Psns::UNKNOWN, 6));
     assert_eq!(deliver(&mut l, &mut d, 1), Ok(vec![answered]));
     (d, l)
 }
@@ -178,7 +178,7 @@ fn messages_out_of_their_order_end_a_session() {
     let (mut d, _) = met(None);
     assert_eq!(d.receive(&mut &bytes(setup_hello())[..], 1), Err(Reason::Order));
     let (mut d, _) = met(None);
-    assert_eq!(d.receive(&mut &bytes(Accept { id: 0, psns: Psns::UNKNOWN }.into())[..], 1), Err(Reason::Order));
+    assert_eq!(d.receive(&mut &bytes(Accept { id: 0, psns: Psns::UNKNOWN, pool: 0 }.into())[..], 1), Err(Reason::Order));
     let mut l = session(Side::Listener, None);
     assert_eq!(l.receive(&mut &bytes(lane_message())[..], 1), Err(Reason::Order));
     assert_eq!(session(Side::Listener, None).send(&lane_message()), Err(Reason::Order));
@@ -192,7 +192,7 @@ fn setup_hello() -> Message {
 #[test]
 fn a_refused_or_redirected_claim_is_no_proof() {
     let (mut d, mut l) = met(None);
-    let ids: Vec<u32> = (0..2).map(|_| d.claim(pair(), Psns::UNKNOWN, 1).unwrap().unwrap()).collect();
+    let ids: Vec<u32> = (0..2).map(|_| d.claim(pair(), Psns::UNKNOWN, 5, 1).unwrap().unwrap()).collect();
     deliver(&mut d, &mut l, 1).unwrap();
     l.answer(ids[1], Answer::Elsewhere(4)).unwrap();
     l.answer(ids[0], Answer::Refused(Reason::NotConnected)).unwrap();
@@ -220,16 +220,16 @@ fn a_peer_that_falls_silent_is_given_up_at_every_stage() {
     }
     // No answer to a claim: the connection is useless if nothing was ever accepted, else the claim alone is.
     let (mut d, _) = met(None);
-    d.claim(pair(), Psns::UNKNOWN, 10).unwrap();
+    d.claim(pair(), Psns::UNKNOWN, 5, 10).unwrap();
     assert_eq!(d.deadline_ns(), Some(10 + ANSWER_NS));
     assert_eq!(d.expire(10 + ANSWER_NS), Err(Reason::Silent));
     let (mut d, mut l) = proven();
-    let id = d.claim(pair(), Psns::UNKNOWN, 10).unwrap().unwrap();
+    let id = d.claim(pair(), Psns::UNKNOWN, 5, 10).unwrap().unwrap();
     assert_eq!(d.expire(10 + ANSWER_NS), Ok(Some(Event::Answered(id, Answer::Refused(Reason::Silent)))));
     assert_eq!((d.expire(10 + ANSWER_NS), d.deadline_ns()), (Ok(None), None));
     // The answer comes after all: ignored.
     deliver(&mut d, &mut l, 1).unwrap();
-    l.answer(id, Answer::Accepted(Psns::UNKNOWN)).unwrap();
+    l.answer(id, Answer::Accepted(Psns::UNKNOWN, 6)).unwrap();
     assert_eq!(deliver(&mut l, &mut d, 1), Ok(vec![]));
 }
 
@@ -247,13 +247,13 @@ fn a_connection_that_nobody_needs_is_closed() {
 fn only_so_many_claims_wait() {
     let (mut d, mut l) = met(None);
     for _ in 0..MAX_CLAIMS {
-        assert!(d.claim(pair(), Psns::UNKNOWN, 1).unwrap().is_some());
+        assert!(d.claim(pair(), Psns::UNKNOWN, 5, 1).unwrap().is_some());
     }
-    assert_eq!(d.claim(pair(), Psns::UNKNOWN, 1), Ok(None));
+    assert_eq!(d.claim(pair(), Psns::UNKNOWN, 5, 1), Ok(None));
     assert_eq!(deliver(&mut d, &mut l, 1).unwrap().len(), MAX_CLAIMS);
     l.answer(5, Answer::Refused(Reason::NotConnected)).unwrap();
     deliver(&mut l, &mut d, 1).unwrap();
-    assert_eq!(d.claim(pair(), Psns::UNKNOWN, 1), Ok(Some(MAX_CLAIMS as u32)));
+    assert_eq!(d.claim(pair(), Psns::UNKNOWN, 5, 1), Ok(Some(MAX_CLAIMS as u32)));
 }
 
 #[test]

@@ -82,8 +82,8 @@ impl Net {
     /// Connects the QPs of two processes to each other, as both applications do; the pair as the first sees it.
     pub fn connect(&self, a: (usize, u32), b: (usize, u32)) -> QpPair {
         let pair = QpPair { mine: self.qp(a), yours: self.qp(b) };
-        self.nodes[a.0].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: Psns::UNKNOWN });
-        self.nodes[b.0].qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns::UNKNOWN });
+        self.nodes[a.0].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: Psns::UNKNOWN, pool: 7 });
+        self.nodes[b.0].qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns::UNKNOWN, pool: 7 });
         pair
     }
 
