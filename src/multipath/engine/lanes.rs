@@ -86,7 +86,6 @@ impl Engine {
     fn give_up<D: Driver>(&mut self, c: &Chunk, d: &mut D) {
         let first = self.ops.front().is_some_and(|op| op.seq == c.seq) && self.is_caught_up();
         if let (Some((status, vendor_err)), Some(op)) = (c.lost, self.op_mut(c.seq)) {
-            op.form = Form::Whole;
             let wr_id = op.wr.fields.wr_id;
             if first {
                 // A piece that was behind the one that failed says less.

@@ -5,6 +5,7 @@ use super::super::wr::{Fields, INLINE, READ, SOLICITED, WRITE, WRITE_WITH_IMM, W
 use super::*;
 
 const SEND: u32 = 2;
+const LOC_PROT: u32 = 4;
 const REM_ACCESS: u32 = 10;
 const TARGET: u64 = 0x1_0000;
 
@@ -165,6 +166,16 @@ fn behind_what_nobody_hears_of_a_head_goes_first() {
 }
 
 #[test]
+fn behind_what_is_done_bodies_start_at_once() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.note_passed(false);
+    b.engine.note_passed(true);
+    assert_eq!(b.complete(0, SUCCESS), Some((SUCCESS, None)));
+    b.post(5, WRITE, SIGNALED, 1024);
+    assert_eq!((b.primary(), b.feed()), (vec![], 4));
+}
+
+#[test]
 fn a_tail_is_signaled_unasked_only_if_the_next_wr_waits_for_it() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, 0, 1024);
@@ -239,6 +250,17 @@ fn lanes_that_refuse_what_the_qp_may_do_are_not_asked_again() {
     assert!(b.engine.passes(WRITE, 1 << 20));
     b.post(2, WRITE, 0, 1024);
     assert_eq!(b.engine.stats().passed[Pass::LaneRefused as usize], 1);
+}
+
+#[test]
+fn a_write_refused_here_may_have_left_in_part() {
+    let mut b = Bench::new(Mode::Strict);
+    b.post(1, WRITE, SIGNALED, 1024);
+    b.engine.feed(&mut [1], &mut b.notes);
+    b.engine.chunk_completed(b.notes.lanes[0].1, LOC_PROT, 0, &mut b.notes);
+    assert_eq!((b.primary(), b.notes.revokes.len(), b.feed()), (vec![], 1, 0));
+    b.engine.lane_revoked(0, &mut b.notes);
+    assert_eq!(b.primary(), [(1, Why::Whole, SIGNALED)]);
 }
 
 #[test]
@@ -427,7 +449,9 @@ fn cost_of_a_wr_that_passes() {
         };
         b.engine.delivered(fix.upto);
     };
-    measure("a call of nothing", &|b| drop(black_box(b)));
+    measure("nothing", &|b| {
+        black_box(b);
+    });
     measure("decision", &|b| decide(b));
     measure("decision, note, completion", &signaled);
     measure("the same, and an unsignaled one before it", &|b| {

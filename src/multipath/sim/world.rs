@@ -185,8 +185,8 @@ impl World {
         let Some(e) = self.primary.pop_front() else { return false };
         let f = e.wr.fields;
         let status = match &e.progress {
-            Progress::Failed(status) => *status,
             _ if self.err => FLUSHED,
+            Progress::Failed(status) => *status,
             Progress::Ran(brings) => {
                 if is_fetch(f.opcode) {
                     self.memory.scatter(&e.wr.sges, brings);
