@@ -248,7 +248,7 @@ impl Engine {
 
     /// Notes what a WR touches, where that will be asked.
     fn see(&mut self, seq: u64, wr: &WrRef<'_>) {
-        if self.settings.mode == Mode::Notify {
+        if self.settings.mode == Mode::Notify && !self.flushing {
             self.window.push(seq, Footprint::of(wr));
         }
     }

@@ -71,6 +71,7 @@ impl Engine {
     pub fn lane_lost<D: Driver>(&mut self, lane: usize, d: &mut D) {
         let Some(l) = self.lanes.get_mut(lane) else { return };
         l.lost = true;
+        self.set_down(lane);
         while let Some(c) = self.chunks.take_lost(lane) {
             if let Some(op) = self.op_mut(c.seq) {
                 op.doubtful -= 1;

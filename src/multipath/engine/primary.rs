@@ -1,6 +1,6 @@
 //! The engine's dealings with the application's QP: what is posted there, and what its completions say.
 
-use super::super::driver::{Driver, FLUSHED, Fix, NO_ROOM, Posting, SUCCESS, Verdict, Why, piece_of};
+use super::super::driver::{Driver, Errno, FLUSHED, Fix, NO_ROOM, Posting, SUCCESS, Verdict, Why, piece_of};
 use super::super::guard::Guard;
 use super::super::plan::Cut;
 use super::super::wr::{FENCE, Fields, READ, SIGNALED, WRITE, WrRef, sublist};
@@ -81,7 +81,7 @@ impl Engine {
     /// The oldest WR held is to be split. Whether there is more to do.
     fn advance<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
         let op = &self.ops[0];
-        if op.done == cut.bodies() || !self.keeps(Guard::TailLast) && op.is_all_posted() {
+        if op.done == cut.bodies() || !self.keeps(Guard::TailLast) && !op.has_piece() {
             return self.post_tail(cut, d);
         }
         if self.lanes_up == 0 && op.has_piece() {
@@ -89,10 +89,7 @@ impl Engine {
             self.stats.whole += 1;
             return true;
         }
-        if op.head == Head::None && !op.started && self.acked < op.start_after {
-            self.post_head(cut, d);
-        }
-        false
+        op.head == Head::None && !op.started && self.acked < op.start_after && self.post_head(cut, d)
     }
 
     /// Posts the oldest WR held as it is. False: not now.
@@ -101,18 +98,8 @@ impl Engine {
         let (seq, signaled) = (op.seq, op.signaled);
         let mut wr = op.wr.view();
         set_signaled(&mut wr.fields.flags, signaled);
-        match d.post_primary(&Posting { wr, seq, why }) {
-            Ok(()) => {}
-            Err(NO_ROOM) => {
-                self.stalled = true;
-                return false;
-            }
-            // It was accepted, so it must complete: not even the flush could be had.
-            Err(_) if self.flushing => self.stats.dropped += 1,
-            Err(_) => {
-                self.stand_in(d);
-                return false;
-            }
+        if let Err(e) = d.post_primary(&Posting { wr, seq, why }) {
+            return self.not_taken(e, d);
         }
         if signaled {
             self.mark(Mark::app(seq));
@@ -121,17 +108,31 @@ impl Engine {
         true
     }
 
-    /// The provider refuses what was accepted: it fails as if the QP had found out, and a WR that any provider takes is
-    /// flushed in its place.
-    fn stand_in<D: Driver>(&mut self, d: &mut D) {
+    /// The primary did not take the oldest WR held. Whether to try again at once.
+    fn not_taken<D: Driver>(&mut self, e: Errno, d: &mut D) -> bool {
+        if e == NO_ROOM {
+            self.stalled = true;
+            return false;
+        }
+        if self.ops[0].form == Form::StandIn {
+            self.stats.dropped += 1;
+            self.leave();
+            return true;
+        }
+        // It was accepted, so it must complete: it fails as if the QP had found out, and a WR that any provider takes is
+        // flushed in its place.
+        let first = self.is_caught_up();
         let op = &mut self.ops[0];
         let (seq, wr_id) = (op.seq, op.wr.fields.wr_id);
         op.form = Form::StandIn;
         op.wr.sges.clear();
         op.wr.inline.clear();
         op.wr.fields = Fields { wr_id, opcode: WRITE, ..Fields::default() };
-        self.blame(seq, wr_id, NOT_TAKEN, 0);
+        if first {
+            self.blame(seq, wr_id, NOT_TAKEN, 0);
+        }
         self.break_primary(d);
+        self.flushing
     }
 
     fn post_tail<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
@@ -145,16 +146,8 @@ impl Engine {
         self.scratch.clear();
         sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
         let wr = WrRef { fields, sges: &self.scratch, inline: &[] };
-        match d.post_primary(&Posting { wr, seq, why: Why::Tail }) {
-            Ok(()) => {}
-            Err(NO_ROOM) => {
-                self.stalled = true;
-                return false;
-            }
-            Err(_) => {
-                self.stand_in(d);
-                return false;
-            }
+        if let Err(e) = d.post_primary(&Posting { wr, seq, why: Why::Tail }) {
+            return self.not_taken(e, d);
         }
         if signaled {
             let total_bytes = if self.keeps(Guard::Length) { cut.length() } else { 0 };
@@ -164,7 +157,8 @@ impl Engine {
         true
     }
 
-    fn post_head<D: Driver>(&mut self, cut: &Cut, d: &mut D) {
+    /// Whether there is more to do.
+    fn post_head<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
         let op = &mut self.ops[0];
         let (seq, piece) = (op.seq, op.take_head(cut));
         // Its completion then says so much, and an error before any body started can only be an earlier WR's or its own.
@@ -175,21 +169,13 @@ impl Engine {
         self.scratch.clear();
         sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
         let wr = WrRef { fields, sges: &self.scratch, inline: &[] };
-        match d.post_primary(&Posting { wr, seq, why: Why::Head }) {
-            Ok(()) => {
-                self.mark(Mark { seq: seq - 1, total_bytes: 0, owner: Owner::Head });
-                self.stats.heads += 1;
-            }
-            Err(e) => {
-                op.give_head_back();
-                self.stalled = true;
-                if e != NO_ROOM {
-                    // Whole, it will be refused likewise, and that is dealt with.
-                    op.form = Form::Whole;
-                    self.stats.whole += 1;
-                }
-            }
+        if let Err(e) = d.post_primary(&Posting { wr, seq, why: Why::Head }) {
+            op.give_head_back();
+            return self.not_taken(e, d);
         }
+        self.mark(Mark { seq: seq - 1, total_bytes: 0, owner: Owner::Head });
+        self.stats.heads += 1;
+        false
     }
 
     /// The oldest WR held is not held any more.
