@@ -68,6 +68,8 @@ pub struct Engine {
     /// All up to this one are covered by completions that the application got.
     delivered: u64,
     marks: VecDeque<Mark>,
+    /// Lengths of the messages whose tails are marked, bytes.
+    totals: VecDeque<u32>,
     facts: QpFacts,
     settings: Settings,
     ready: bool,
@@ -108,6 +110,7 @@ impl Engine {
             acked: 0,
             delivered: 0,
             marks,
+            totals: VecDeque::new(),
             facts,
             settings,
             ready: false,
@@ -332,6 +335,7 @@ impl Engine {
         }
         self.chunks.orphan();
         self.marks.clear();
+        self.totals.clear();
         self.window.clear();
         (self.accepted, self.on_primary, self.unseen, self.acked, self.delivered) = (0, 0, 0, 0, 0);
         (self.ready, self.flushing, self.refused, self.stalled) = (false, false, false, false);

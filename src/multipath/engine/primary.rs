@@ -10,29 +10,46 @@ use super::{Engine, set_signaled};
 /// Whose completion a signaled WR of the primary will have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The application's.
+    /// The application's, of a whole WR.
     App,
+    /// The application's, of a tail; the message's length is in `totals`.
+    Tail,
     /// A tail's that the application does not want to hear of.
     Ours,
     /// A head's.
     Head,
 }
 
-/// A signaled WR on the primary. Completions come in the order of marks.
+/// A signaled WR on the primary: the WR up to which its completion says that all are done, and whose that is. In one
+/// word, since each WR that passes has one. Completions come in the order of marks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    /// Its completion says that all up to this WR are done.
-    seq: u64,
-    /// The message's length, if the completion would say less; else 0.
-    total_bytes: u32,
-    owner: Owner,
-}
+pub(super) struct Mark(u64);
 
 impl Mark {
     /// A whole WR of the application.
     #[inline(always)]
     pub fn app(seq: u64) -> Mark {
-        Mark { seq, total_bytes: 0, owner: Owner::App }
+        Mark::new(seq, Owner::App)
+    }
+
+    #[inline(always)]
+    fn new(seq: u64, owner: Owner) -> Mark {
+        Mark(seq << 2 | owner as u64)
+    }
+
+    #[inline(always)]
+    fn seq(self) -> u64 {
+        self.0 >> 2
+    }
+
+    #[inline(always)]
+    fn owner(self) -> Owner {
+        match self.0 & 3 {
+            0 => Owner::App,
+            1 => Owner::Tail,
+            2 => Owner::Ours,
+            _ => Owner::Head,
+        }
     }
 }
 
@@ -139,7 +156,7 @@ impl Engine {
         let op = &self.ops[0];
         let next_waits = |op: &super::Op| matches!(op.form, Form::Split(_)) && op.start_after > self.acked;
         let (seq, piece) = (op.seq, cut.tail());
-        let owner = if op.signaled { Owner::App } else { Owner::Ours };
+        let owner = if op.signaled { Owner::Tail } else { Owner::Ours };
         let signaled = op.signaled || self.ops.get(1).is_some_and(next_waits);
         let mut fields = piece_of(&op.wr.fields, piece.offset);
         set_signaled(&mut fields.flags, signaled);
@@ -150,8 +167,10 @@ impl Engine {
             return self.not_taken(e, d);
         }
         if signaled {
-            let total_bytes = if self.keeps(Guard::Length) { cut.length() } else { 0 };
-            self.mark(Mark { seq, total_bytes, owner });
+            self.mark(Mark::new(seq, owner));
+        }
+        if owner == Owner::Tail {
+            self.totals.push_back(cut.length());
         }
         self.leave();
         true
@@ -173,7 +192,7 @@ impl Engine {
             op.give_head_back();
             return self.not_taken(e, d);
         }
-        self.mark(Mark { seq: seq - 1, total_bytes: 0, owner: Owner::Head });
+        self.mark(Mark::new(seq - 1, Owner::Head));
         self.stats.heads += 1;
         false
     }
@@ -219,11 +238,12 @@ impl Engine {
         // Nothing is held: a completion moves nothing.
         if status == SUCCESS
             && self.ops.is_empty()
-            && let Some(&Mark { seq, total_bytes: 0, owner: Owner::App }) = self.marks.front()
+            && let Some(&mark) = self.marks.front()
+            && mark.owner() == Owner::App
         {
             self.marks.pop_front();
-            self.ack(seq);
-            return Verdict::Deliver(Fix { byte_len: None, status: None, upto: seq });
+            self.ack(mark.seq());
+            return Verdict::Deliver(Fix { byte_len: None, status: None, upto: mark.seq() });
         }
         self.other_completed(wr_id, status, vendor_err, d)
     }
@@ -242,19 +262,21 @@ impl Engine {
         let Some(mark) = self.marks.pop_front() else {
             return Verdict::Deliver(Fix { upto: self.delivered, ..Fix::default() });
         };
-        self.ack(mark.seq);
-        if mark.owner == Owner::Head
+        let (seq, owner) = (mark.seq(), mark.owner());
+        self.ack(seq);
+        if owner == Owner::Head
             && let Some(op) = self.ops.front_mut()
         {
             op.head = Head::None;
             op.done += 1;
         }
+        let total = if owner == Owner::Tail { self.totals.pop_front() } else { None };
         self.pump(d);
-        if mark.owner == Owner::Ours || mark.owner == Owner::Head && self.keeps(Guard::SwallowHead) {
+        if owner == Owner::Ours || owner == Owner::Head && self.keeps(Guard::SwallowHead) {
             return Verdict::Swallow;
         }
-        let byte_len = (mark.total_bytes != 0).then_some(mark.total_bytes);
-        Verdict::Deliver(Fix { byte_len, status: None, upto: mark.seq })
+        let byte_len = total.filter(|_| self.keeps(Guard::Length));
+        Verdict::Deliver(Fix { byte_len, status: None, upto: seq })
     }
 
     /// The application got a completion; `upto` is the verdict's. Its WR and those before it leave the send queue.
@@ -266,6 +288,7 @@ impl Engine {
 
     fn primary_failed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
         self.marks.clear();
+        self.totals.clear();
         self.flushing = true;
         self.breaking = false;
         self.refresh();
