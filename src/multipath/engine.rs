@@ -10,6 +10,8 @@
 //! by `marks`, one for each signaled WR there. If that leaves earlier WRs open, the split WR's first piece, the *head*,
 //! goes on the primary behind them, signaled, and its completion says that they are done.
 //!
+//! What is held is never more than the application's queue would hold, WRs and bytes.
+//!
 //! The engine is not thread-safe: the driver has a lock per QP around every call. Whoever polls the application's CQ
 //! drives it on; see [`Engine::waits_for_primary`].
 
@@ -135,7 +137,6 @@ impl Engine {
 
     /// Whether a guard is in its place: always, but for tests.
     #[inline(always)]
-    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "tests take guards away"))]
     fn keeps(&self, guard: Guard) -> bool {
         #[cfg(test)]
         return self.without != Some(guard);
@@ -218,6 +219,10 @@ impl Engine {
     fn hold<D: Driver>(&mut self, wr: &WrRef<'_>, plan: Plan, d: &mut D) -> Result<(), Errno> {
         if wr.sges.len() > self.facts.max_send_sge as usize || wr.inline.len() > self.facts.max_inline_bytes as usize {
             return Err(INVALID);
+        }
+        // Of a QP in ERR too, whose `room` has no limit.
+        if self.ops.len() >= self.facts.max_send_wr as usize && self.keeps(Guard::Limit) {
+            return Err(NO_ROOM);
         }
         let mut op = self.spare.pop().unwrap_or_default();
         if !op.wr.copy_from(wr) || self.ops.try_reserve(1).is_err() {

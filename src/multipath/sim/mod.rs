@@ -1,4 +1,9 @@
 //! A simulation of one QP with lanes, seeded: random WRs, delays, failures and state changes; the [`oracle`] watches.
+//!
+//! The [`app`] posts WRs of all kinds, on a queue that is often full; the [`world`] runs them, out of step on each lane; the
+//! driver here polls, feeds, revokes and repairs at random, and moves the QP to ERR and RESET. A run ends when everything
+//! has come to rest, which it must. The seed of a run that failed is in its message, and is all that is needed to see it
+//! again.
 
 mod app;
 mod memory;
