@@ -1,4 +1,16 @@
 //! What the engine asks of its driver, and the words of their talk.
+//!
+//! A driver, per QP, under that QP's lock:
+//! - posts: the fast path where [`passes`](super::engine::Engine::passes) says so, else
+//!   [`post`](super::engine::Engine::post) for each WR of the chain, then [`feed`](super::engine::Engine::feed);
+//! - polls of the application's CQ: [`primary_completed`](super::engine::Engine::primary_completed) for each send
+//!   completion, then feed; what is swallowed does not count as polled. While
+//!   [`waits_for_primary`](super::engine::Engine::waits_for_primary), somebody polls even if the application does not;
+//! - polls of the lanes: [`chunk_completed`](super::engine::Engine::chunk_completed), then feed, this QP's and others';
+//! - `ibv_modify_qp` and `ibv_destroy_qp`: [`stop`](super::engine::Engine::stop), wait for [`Driver::quiet`], the real
+//!   call, [`state_changed`](super::engine::Engine::state_changed);
+//! - creation: [`EXTRA_SEND_WRS`](super::engine::EXTRA_SEND_WRS) and [`EXTRA_CQES`](super::engine::EXTRA_CQES) more than
+//!   the application asked for.
 
 use super::wr::{Fields, Sge, WrRef};
 use rdma_sys::ibv_wc_status;

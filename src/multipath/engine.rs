@@ -10,6 +10,8 @@
 //! by `marks`, one for each signaled WR there. If that leaves earlier WRs open, the split WR's first piece, the *head*,
 //! goes on the primary behind them, signaled, and its completion says that they are done.
 //!
+//! What is held is never more than the application's queue would hold, WRs and bytes.
+//!
 //! The engine is not thread-safe: the driver has a lock per QP around every call. Whoever polls the application's CQ
 //! drives it on; see [`Engine::waits_for_primary`].
 
@@ -68,6 +70,8 @@ pub struct Engine {
     /// All up to this one are covered by completions that the application got.
     delivered: u64,
     marks: VecDeque<Mark>,
+    /// Lengths of the messages whose tails are marked, bytes.
+    totals: VecDeque<u32>,
     facts: QpFacts,
     settings: Settings,
     ready: bool,
@@ -108,6 +112,7 @@ impl Engine {
             acked: 0,
             delivered: 0,
             marks,
+            totals: VecDeque::new(),
             facts,
             settings,
             ready: false,
@@ -132,7 +137,6 @@ impl Engine {
 
     /// Whether a guard is in its place: always, but for tests.
     #[inline(always)]
-    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "tests take guards away"))]
     fn keeps(&self, guard: Guard) -> bool {
         #[cfg(test)]
         return self.without != Some(guard);
@@ -216,6 +220,10 @@ impl Engine {
         if wr.sges.len() > self.facts.max_send_sge as usize || wr.inline.len() > self.facts.max_inline_bytes as usize {
             return Err(INVALID);
         }
+        // Of a QP in ERR too, whose `room` has no limit.
+        if self.ops.len() >= self.facts.max_send_wr as usize && self.keeps(Guard::Limit) {
+            return Err(NO_ROOM);
+        }
         let mut op = self.spare.pop().unwrap_or_default();
         if !op.wr.copy_from(wr) || self.ops.try_reserve(1).is_err() {
             self.spare.push(op);
@@ -248,7 +256,7 @@ impl Engine {
 
     /// Notes what a WR touches, where that will be asked.
     fn see(&mut self, seq: u64, wr: &WrRef<'_>) {
-        if self.settings.mode == Mode::Notify {
+        if self.settings.mode == Mode::Notify && !self.flushing {
             self.window.push(seq, Footprint::of(wr));
         }
     }
@@ -332,6 +340,7 @@ impl Engine {
         }
         self.chunks.orphan();
         self.marks.clear();
+        self.totals.clear();
         self.window.clear();
         (self.accepted, self.on_primary, self.unseen, self.acked, self.delivered) = (0, 0, 0, 0, 0);
         (self.ready, self.flushing, self.refused, self.stalled) = (false, false, false, false);

@@ -71,6 +71,7 @@ impl Engine {
     pub fn lane_lost<D: Driver>(&mut self, lane: usize, d: &mut D) {
         let Some(l) = self.lanes.get_mut(lane) else { return };
         l.lost = true;
+        self.set_down(lane);
         while let Some(c) = self.chunks.take_lost(lane) {
             if let Some(op) = self.op_mut(c.seq) {
                 op.doubtful -= 1;
@@ -86,7 +87,6 @@ impl Engine {
     fn give_up<D: Driver>(&mut self, c: &Chunk, d: &mut D) {
         let first = self.ops.front().is_some_and(|op| op.seq == c.seq) && self.is_caught_up();
         if let (Some((status, vendor_err)), Some(op)) = (c.lost, self.op_mut(c.seq)) {
-            op.form = Form::Whole;
             let wr_id = op.wr.fields.wr_id;
             if first {
                 // A piece that was behind the one that failed says less.

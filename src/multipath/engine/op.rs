@@ -74,11 +74,6 @@ impl Op {
         }
     }
 
-    /// Whether every body has been posted, and none waits to be posted anew.
-    pub fn is_all_posted(&self) -> bool {
-        !self.has_piece()
-    }
-
     /// The next body to post: its number, and whether it is posted anew.
     pub fn take_piece(&mut self, cut: &Cut) -> Option<(u32, bool)> {
         if let Some(i) = self.redo.pop() {

@@ -1,6 +1,6 @@
 //! The engine's dealings with the application's QP: what is posted there, and what its completions say.
 
-use super::super::driver::{Driver, FLUSHED, Fix, NO_ROOM, Posting, SUCCESS, Verdict, Why, piece_of};
+use super::super::driver::{Driver, Errno, FLUSHED, Fix, NO_ROOM, Posting, SUCCESS, Verdict, Why, piece_of};
 use super::super::guard::Guard;
 use super::super::plan::Cut;
 use super::super::wr::{FENCE, Fields, READ, SIGNALED, WRITE, WrRef, sublist};
@@ -10,29 +10,46 @@ use super::{Engine, set_signaled};
 /// Whose completion a signaled WR of the primary will have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The application's.
+    /// The application's, of a whole WR.
     App,
+    /// The application's, of a tail; the message's length is in `totals`.
+    Tail,
     /// A tail's that the application does not want to hear of.
     Ours,
     /// A head's.
     Head,
 }
 
-/// A signaled WR on the primary. Completions come in the order of marks.
+/// A signaled WR on the primary: the WR up to which its completion says that all are done, and whose that is. In one
+/// word, since each WR that passes has one. Completions come in the order of marks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    /// Its completion says that all up to this WR are done.
-    seq: u64,
-    /// The message's length, if the completion would say less; else 0.
-    total_bytes: u32,
-    owner: Owner,
-}
+pub(super) struct Mark(u64);
 
 impl Mark {
     /// A whole WR of the application.
     #[inline(always)]
     pub fn app(seq: u64) -> Mark {
-        Mark { seq, total_bytes: 0, owner: Owner::App }
+        Mark::new(seq, Owner::App)
+    }
+
+    #[inline(always)]
+    fn new(seq: u64, owner: Owner) -> Mark {
+        Mark(seq << 2 | owner as u64)
+    }
+
+    #[inline(always)]
+    fn seq(self) -> u64 {
+        self.0 >> 2
+    }
+
+    #[inline(always)]
+    fn owner(self) -> Owner {
+        match self.0 & 3 {
+            0 => Owner::App,
+            1 => Owner::Tail,
+            2 => Owner::Ours,
+            _ => Owner::Head,
+        }
     }
 }
 
@@ -81,7 +98,7 @@ impl Engine {
     /// The oldest WR held is to be split. Whether there is more to do.
     fn advance<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
         let op = &self.ops[0];
-        if op.done == cut.bodies() || !self.keeps(Guard::TailLast) && op.is_all_posted() {
+        if op.done == cut.bodies() || !self.keeps(Guard::TailLast) && !op.has_piece() {
             return self.post_tail(cut, d);
         }
         if self.lanes_up == 0 && op.has_piece() {
@@ -89,10 +106,7 @@ impl Engine {
             self.stats.whole += 1;
             return true;
         }
-        if op.head == Head::None && !op.started && self.acked < op.start_after {
-            self.post_head(cut, d);
-        }
-        false
+        op.head == Head::None && !op.started && self.acked < op.start_after && self.post_head(cut, d)
     }
 
     /// Posts the oldest WR held as it is. False: not now.
@@ -101,18 +115,8 @@ impl Engine {
         let (seq, signaled) = (op.seq, op.signaled);
         let mut wr = op.wr.view();
         set_signaled(&mut wr.fields.flags, signaled);
-        match d.post_primary(&Posting { wr, seq, why }) {
-            Ok(()) => {}
-            Err(NO_ROOM) => {
-                self.stalled = true;
-                return false;
-            }
-            // It was accepted, so it must complete: not even the flush could be had.
-            Err(_) if self.flushing => self.stats.dropped += 1,
-            Err(_) => {
-                self.stand_in(d);
-                return false;
-            }
+        if let Err(e) = d.post_primary(&Posting { wr, seq, why }) {
+            return self.not_taken(e, d);
         }
         if signaled {
             self.mark(Mark::app(seq));
@@ -121,50 +125,59 @@ impl Engine {
         true
     }
 
-    /// The provider refuses what was accepted: it fails as if the QP had found out, and a WR that any provider takes is
-    /// flushed in its place.
-    fn stand_in<D: Driver>(&mut self, d: &mut D) {
+    /// The primary did not take the oldest WR held. Whether to try again at once.
+    fn not_taken<D: Driver>(&mut self, e: Errno, d: &mut D) -> bool {
+        if e == NO_ROOM {
+            self.stalled = true;
+            return false;
+        }
+        if self.ops[0].form == Form::StandIn {
+            self.stats.dropped += 1;
+            self.leave();
+            return true;
+        }
+        // It was accepted, so it must complete: it fails as if the QP had found out, and a WR that any provider takes is
+        // flushed in its place.
+        let first = self.is_caught_up();
         let op = &mut self.ops[0];
         let (seq, wr_id) = (op.seq, op.wr.fields.wr_id);
         op.form = Form::StandIn;
         op.wr.sges.clear();
         op.wr.inline.clear();
         op.wr.fields = Fields { wr_id, opcode: WRITE, ..Fields::default() };
-        self.blame(seq, wr_id, NOT_TAKEN, 0);
+        if first {
+            self.blame(seq, wr_id, NOT_TAKEN, 0);
+        }
         self.break_primary(d);
+        self.flushing
     }
 
     fn post_tail<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
         let op = &self.ops[0];
         let next_waits = |op: &super::Op| matches!(op.form, Form::Split(_)) && op.start_after > self.acked;
         let (seq, piece) = (op.seq, cut.tail());
-        let owner = if op.signaled { Owner::App } else { Owner::Ours };
+        let owner = if op.signaled { Owner::Tail } else { Owner::Ours };
         let signaled = op.signaled || self.ops.get(1).is_some_and(next_waits);
         let mut fields = piece_of(&op.wr.fields, piece.offset);
         set_signaled(&mut fields.flags, signaled);
         self.scratch.clear();
         sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
         let wr = WrRef { fields, sges: &self.scratch, inline: &[] };
-        match d.post_primary(&Posting { wr, seq, why: Why::Tail }) {
-            Ok(()) => {}
-            Err(NO_ROOM) => {
-                self.stalled = true;
-                return false;
-            }
-            Err(_) => {
-                self.stand_in(d);
-                return false;
-            }
+        if let Err(e) = d.post_primary(&Posting { wr, seq, why: Why::Tail }) {
+            return self.not_taken(e, d);
         }
         if signaled {
-            let total_bytes = if self.keeps(Guard::Length) { cut.length() } else { 0 };
-            self.mark(Mark { seq, total_bytes, owner });
+            self.mark(Mark::new(seq, owner));
+        }
+        if owner == Owner::Tail {
+            self.totals.push_back(cut.length());
         }
         self.leave();
         true
     }
 
-    fn post_head<D: Driver>(&mut self, cut: &Cut, d: &mut D) {
+    /// Whether there is more to do.
+    fn post_head<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
         let op = &mut self.ops[0];
         let (seq, piece) = (op.seq, op.take_head(cut));
         // Its completion then says so much, and an error before any body started can only be an earlier WR's or its own.
@@ -175,21 +188,13 @@ impl Engine {
         self.scratch.clear();
         sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
         let wr = WrRef { fields, sges: &self.scratch, inline: &[] };
-        match d.post_primary(&Posting { wr, seq, why: Why::Head }) {
-            Ok(()) => {
-                self.mark(Mark { seq: seq - 1, total_bytes: 0, owner: Owner::Head });
-                self.stats.heads += 1;
-            }
-            Err(e) => {
-                op.give_head_back();
-                self.stalled = true;
-                if e != NO_ROOM {
-                    // Whole, it will be refused likewise, and that is dealt with.
-                    op.form = Form::Whole;
-                    self.stats.whole += 1;
-                }
-            }
+        if let Err(e) = d.post_primary(&Posting { wr, seq, why: Why::Head }) {
+            op.give_head_back();
+            return self.not_taken(e, d);
         }
+        self.mark(Mark::new(seq - 1, Owner::Head));
+        self.stats.heads += 1;
+        false
     }
 
     /// The oldest WR held is not held any more.
@@ -233,11 +238,12 @@ impl Engine {
         // Nothing is held: a completion moves nothing.
         if status == SUCCESS
             && self.ops.is_empty()
-            && let Some(&Mark { seq, total_bytes: 0, owner: Owner::App }) = self.marks.front()
+            && let Some(&mark) = self.marks.front()
+            && mark.owner() == Owner::App
         {
             self.marks.pop_front();
-            self.ack(seq);
-            return Verdict::Deliver(Fix { byte_len: None, status: None, upto: seq });
+            self.ack(mark.seq());
+            return Verdict::Deliver(Fix { byte_len: None, status: None, upto: mark.seq() });
         }
         self.other_completed(wr_id, status, vendor_err, d)
     }
@@ -256,19 +262,21 @@ impl Engine {
         let Some(mark) = self.marks.pop_front() else {
             return Verdict::Deliver(Fix { upto: self.delivered, ..Fix::default() });
         };
-        self.ack(mark.seq);
-        if mark.owner == Owner::Head
+        let (seq, owner) = (mark.seq(), mark.owner());
+        self.ack(seq);
+        if owner == Owner::Head
             && let Some(op) = self.ops.front_mut()
         {
             op.head = Head::None;
             op.done += 1;
         }
+        let total = if owner == Owner::Tail { self.totals.pop_front() } else { None };
         self.pump(d);
-        if mark.owner == Owner::Ours || mark.owner == Owner::Head && self.keeps(Guard::SwallowHead) {
+        if owner == Owner::Ours || owner == Owner::Head && self.keeps(Guard::SwallowHead) {
             return Verdict::Swallow;
         }
-        let byte_len = (mark.total_bytes != 0).then_some(mark.total_bytes);
-        Verdict::Deliver(Fix { byte_len, status: None, upto: mark.seq })
+        let byte_len = total.filter(|_| self.keeps(Guard::Length));
+        Verdict::Deliver(Fix { byte_len, status: None, upto: seq })
     }
 
     /// The application got a completion; `upto` is the verdict's. Its WR and those before it leave the send queue.
@@ -280,6 +288,7 @@ impl Engine {
 
     fn primary_failed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
         self.marks.clear();
+        self.totals.clear();
         self.flushing = true;
         self.breaking = false;
         self.refresh();

@@ -5,6 +5,7 @@ use super::super::wr::{Fields, INLINE, READ, SOLICITED, WRITE, WRITE_WITH_IMM, W
 use super::*;
 
 const SEND: u32 = 2;
+const LOC_PROT: u32 = 4;
 const REM_ACCESS: u32 = 10;
 const TARGET: u64 = 0x1_0000;
 
@@ -165,6 +166,16 @@ fn behind_what_nobody_hears_of_a_head_goes_first() {
 }
 
 #[test]
+fn behind_what_is_done_bodies_start_at_once() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.note_passed(false);
+    b.engine.note_passed(true);
+    assert_eq!(b.complete(0, SUCCESS), Some((SUCCESS, None)));
+    b.post(5, WRITE, SIGNALED, 1024);
+    assert_eq!((b.primary(), b.feed()), (vec![], 4));
+}
+
+#[test]
 fn a_tail_is_signaled_unasked_only_if_the_next_wr_waits_for_it() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, 0, 1024);
@@ -239,6 +250,17 @@ fn lanes_that_refuse_what_the_qp_may_do_are_not_asked_again() {
     assert!(b.engine.passes(WRITE, 1 << 20));
     b.post(2, WRITE, 0, 1024);
     assert_eq!(b.engine.stats().passed[Pass::LaneRefused as usize], 1);
+}
+
+#[test]
+fn a_write_refused_here_may_have_left_in_part() {
+    let mut b = Bench::new(Mode::Strict);
+    b.post(1, WRITE, SIGNALED, 1024);
+    b.engine.feed(&mut [1], &mut b.notes);
+    b.engine.chunk_completed(b.notes.lanes[0].1, LOC_PROT, 0, &mut b.notes);
+    assert_eq!((b.primary(), b.notes.revokes.len(), b.feed()), (vec![], 1, 0));
+    b.engine.lane_revoked(0, &mut b.notes);
+    assert_eq!(b.primary(), [(1, Why::Whole, SIGNALED)]);
 }
 
 #[test]
@@ -408,31 +430,52 @@ fn qps_that_share_lanes_share_their_room() {
 fn cost_of_a_wr_that_passes() {
     use std::hint::black_box;
     const N: u32 = 100_000;
+    const QUEUE: u32 = 32;
     let mut b = Bench::new(Mode::Strict);
-    let mut measure = |what: &str, one: &dyn Fn(&mut Bench)| {
+    b.engine.facts.max_send_wr = QUEUE;
+    let mut measure = |what: &str, queue: &dyn Fn(&mut Bench)| {
         // The best of many runs: others may use the machine.
         let best = (0..200).map(|_| {
             let start = std::time::Instant::now();
-            (0..N).for_each(|_| one(&mut b));
+            (0..N / QUEUE).for_each(|_| queue(&mut b));
             start.elapsed()
         });
         println!("{what}: {:.2} ns", best.min().unwrap().as_nanos() as f64 / f64::from(N));
     };
     let decide = |b: &Bench| assert!(b.engine.passes(black_box(WRITE), black_box(64)) && b.engine.room() > 0);
-    let signaled = |b: &mut Bench| {
-        decide(b);
-        b.engine.note_passed(true);
-        let Verdict::Deliver(fix) = b.engine.primary_completed(black_box(1), SUCCESS, 0, &mut b.notes) else {
-            panic!()
-        };
-        b.engine.delivered(fix.upto);
+    let fill = |b: &mut Bench, signaled: fn(u32) -> bool| {
+        for i in 0..QUEUE {
+            decide(b);
+            b.engine.note_passed(signaled(i));
+        }
     };
-    measure("a call of nothing", &|b| drop(black_box(b)));
-    measure("decision", &|b| decide(b));
-    measure("decision, note, completion", &signaled);
-    measure("the same, and an unsignaled one before it", &|b| {
-        decide(b);
-        b.engine.note_passed(false);
-        signaled(b);
+    let drain = |b: &mut Bench, n| {
+        for _ in 0..n {
+            let verdict = b.engine.primary_completed(black_box(1), SUCCESS, 0, &mut b.notes);
+            let Verdict::Deliver(fix) = verdict else { panic!() };
+            b.engine.delivered(fix.upto);
+        }
+    };
+    measure("decision", &|b| (0..QUEUE).for_each(|_| decide(b)));
+    measure("decision, note, completion", &|b| {
+        fill(b, |_| true);
+        drain(b, QUEUE);
     });
+    measure("the same, one of 32 signaled", &|b| {
+        fill(b, |i| i == QUEUE - 1);
+        drain(b, 1);
+    });
+    let started = std::time::Instant::now();
+    let pieces = b.engine.stats().chunks;
+    for _ in 0..N {
+        b.post(1, WRITE, SIGNALED, 8192);
+        b.complete_bodies();
+        b.complete(1, SUCCESS);
+        b.notes.primary.clear();
+    }
+    let pieces = b.engine.stats().chunks - pieces;
+    println!(
+        "a piece of a split WR, with the notes taken: {:.0} ns",
+        started.elapsed().as_nanos() as f64 / pieces as f64
+    );
 }

@@ -98,14 +98,15 @@ fn list(rng: &mut Rng, w: &mut Wr, bytes: u32) {
 }
 
 fn spoil(rng: &mut Rng, w: &mut Wr) {
-    match rng.below(4) {
+    match rng.below(6) {
         0 => w.fields.rkey = BAD_RKEY,
-        1 => w.fields.rkey = PRIMARY_RKEY,
-        2 => {
+        1 | 2 => w.fields.rkey = PRIMARY_RKEY,
+        3 => {
             if let Some(s) = w.sges.last_mut() {
                 s.lkey = BAD_LKEY;
             }
         }
+        4 => w.fields.extra[0] = 1,
         // Ends past the region.
         _ => {
             let bytes = w.view().bytes();

@@ -1,4 +1,9 @@
 //! A simulation of one QP with lanes, seeded: random WRs, delays, failures and state changes; the [`oracle`] watches.
+//!
+//! The [`app`] posts WRs of all kinds, on a queue that is often full; the [`world`] runs them, out of step on each lane; the
+//! driver here polls, feeds, revokes and repairs at random, and moves the QP to ERR and RESET. A run ends when everything
+//! has come to rest, which it must. The seed of a run that failed is in its message, and is all that is needed to see it
+//! again.
 
 mod app;
 mod memory;
@@ -13,7 +18,7 @@ use self::oracle::{Oracle, Seen};
 use self::rng::Rng;
 use self::world::World;
 use super::driver::{Driver, Errno};
-use super::driver::{NO_ROOM, Posting, State, Verdict, Why};
+use super::driver::{INVALID, NO_ROOM, Posting, State, Verdict, Why};
 use super::engine::{Engine, QpFacts};
 use super::guard::Guard;
 use super::plan::{Mode, Settings};
@@ -201,12 +206,20 @@ impl Sim {
         let result = self.post_one(&wr, signaled);
         let erring = self.world.err || self.world.oracle.failed || !self.world.oracle.excuses.is_empty();
         let same = if erring { !fits || result.is_ok() } else { result.is_ok() == fits };
-        self.world.oracle.check(same && result.is_ok() | (result == Err(NO_ROOM)), || {
+        if result == Err(INVALID) && world::is_refused(&wr.fields) {
+            return;
+        }
+        self.world.oracle.check(same && (result.is_ok() || result == Err(NO_ROOM)), || {
             format!("C8: {result:?} where natively there is room: {fits}")
         });
         if result.is_ok() {
             let bytes = wr.view().bytes();
-            let fault = world::fault(&wr.fields, &wr.sges, bytes);
+            let mut fault = world::fault(&wr.fields, &wr.sges, bytes);
+            if world::is_refused(&wr.fields) {
+                // It was held, so nobody knew. It will never run; those before it may be flushed.
+                fault = 2;
+                self.world.oracle.excuses.extend([5]);
+            }
             self.world.oracle.accept(wr, signaled, fault);
         }
         if self.rng.chance(700) {

@@ -4,7 +4,7 @@
 //! one and flushes the rest. So does each lane, at a pace of its own. A lane that breaks leaves WRITEs behind that land
 //! late, as packets do that wait in a switch, until the peer's end is reset.
 
-use super::super::driver::{Driver, Errno, LanePosting, NO_ROOM, Posting, Why};
+use super::super::driver::{Driver, Errno, INVALID, LanePosting, NO_ROOM, Posting, Why};
 use super::super::engine::{EXTRA_CQES, EXTRA_SEND_WRS};
 use super::super::wr::{FENCE, Fields, READ, SIGNALED, Sge, Wr};
 use super::memory::{Memory, is_atomic, is_fetch, is_write, touched};
@@ -23,6 +23,11 @@ const FLUSHED: u32 = 5;
 const LOC_PROT: u32 = 4;
 const REM_ACCESS: u32 = 10;
 const RETRY_EXC: u32 = 12;
+
+/// Whether the provider takes no such WR.
+pub fn is_refused(f: &Fields) -> bool {
+    f.extra[0] != 0
+}
 
 /// The status with which this WR, or piece, fails natively; 0: none.
 pub fn fault(f: &Fields, sges: &[Sge], bytes: u64) -> u32 {
@@ -185,8 +190,8 @@ impl World {
         let Some(e) = self.primary.pop_front() else { return false };
         let f = e.wr.fields;
         let status = match &e.progress {
-            Progress::Failed(status) => *status,
             _ if self.err => FLUSHED,
+            Progress::Failed(status) => *status,
             Progress::Ran(brings) => {
                 if is_fetch(f.opcode) {
                     self.memory.scatter(&e.wr.sges, brings);
@@ -356,6 +361,9 @@ impl Driver for World {
             let err = self.err || self.oracle.failed;
             self.oracle.check(err, || format!("C8: {used} WRs on a primary of {limit}"));
             return Err(NO_ROOM);
+        }
+        if is_refused(&p.wr.fields) {
+            return Err(INVALID);
         }
         self.posted += 1;
         let mut wr = Wr::default();
