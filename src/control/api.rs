@@ -60,13 +60,13 @@ pub enum Event {
         /// As its sender sees things.
         message: Message,
     },
-    /// The connection is gone, and with it all that was agreed on it.
+    /// The connection is gone, and with it all that was agreed on it: pairs and lanes.
     Lost {
         /// Which.
         link: LinkId,
         /// Why.
         reason: Reason,
-        /// The pairs that it served, as this side sees them.
+        /// The pairs that it served, as this side sees them; none if all were forgotten before.
         pairs: Vec<QpPair>,
     },
     /// The side channel has ended, on request or because it failed: no event follows.
@@ -76,7 +76,7 @@ pub enum Event {
 /// Bounds on what the side channel holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections.
+    /// Connections; at the limit, one that serves no pair makes room for another.
     pub links: usize,
     /// Connections from others on which no claim was accepted yet. Beyond it, the oldest of the address that holds most
     /// of them is dropped.

@@ -375,6 +375,29 @@ fn a_forked_child_forgets_everything_and_its_parent_nothing() {
 }
 
 #[test]
+fn a_child_that_forgets_nothing_keeps_no_port_open() {
+    let a = Process::start(A, base_port(&[A]));
+    let (stay, go) = std::io::pipe().unwrap();
+    let _alone = lock(&PROBING);
+    // SAFETY: the child makes system calls, takes no lock, allocates nothing, and ends itself.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: the child's own descriptors; ends when the parent closes its end.
+        unsafe {
+            libc::close(go.as_raw_fd());
+            libc::read(stay.as_raw_fd(), [0u8; 1].as_mut_ptr().cast(), 1);
+            libc::_exit(0);
+        }
+    }
+    assert!(child > 0);
+    assert!(a.rendezvous.close(LONG));
+    assert!(TcpStream::connect((IpAddr::from(A), a.ports.own)).is_err());
+    drop(go);
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }, child);
+}
+
+#[test]
 fn a_program_that_makes_files_of_its_descriptors_finds_nothing_in_them() {
     let base = base_port(&[A, B]);
     let (a, b) = (Process::start(A, base), Process::start(B, base));
