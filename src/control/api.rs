@@ -17,7 +17,8 @@ pub struct OurQp {
     pub psns: Psns,
 }
 
-/// The QPs of this process that may have lanes. Asked on the side channel's thread.
+/// The QPs of this process that may have lanes. Asked on the side channel's thread, which must not be made to wait for one
+/// that waits for the side channel.
 pub trait Qps: Send {
     /// The QP of that address; `None` if it is not this process's, or may have no lanes.
     fn find(&self, qp: &QpAddr) -> Option<OurQp>;
@@ -53,7 +54,8 @@ pub enum Event {
         reason: Reason,
     },
     /// About lanes, or about a QP of a pair of this link. Lane numbers are the link's: those of another link are others.
-    /// After `QpGoing` the pair is forgotten already: the shim makes its side quiet and answers `QpQuiet`.
+    /// After `QpGoing` the pair is forgotten already: the shim makes its side quiet and answers `QpQuiet`, which counts for
+    /// the pair, epoch and link that was asked.
     Message {
         /// Where it came from, and where an answer goes.
         link: LinkId,
