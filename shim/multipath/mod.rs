@@ -100,6 +100,7 @@ impl Directory for NoDirectory {
 
 /// What a QP is to be created with, so that its engine has room: one more WR. `None`: it gets no engine.
 pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) -> Option<ibv_qp_cap> {
+    if std::env::var_os("TRACE").is_some() { eprintln!("enlarged on {} type {qp_type} cq {}", is_on(), cq::find(send_cq).is_some()); }
     let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0 && cq::find(send_cq).is_some();
     fits.then_some(ibv_qp_cap { max_send_wr: cap.max_send_wr + EXTRA_SEND_WRS, ..*cap })
 }
@@ -109,7 +110,7 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
     let make = || {
         // SAFETY: a QP that was just created.
         let (ctx, send_cq) = unsafe { ((*qp).context, (*qp).send_cq) };
-        let modify = context::find(ctx)?.library.ibv_modify_qp()?;
+        let modify = verbs::Verbs::of(context::find(ctx)?.library)?.modify_qp;
         let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES))?;
         let Some(helper) = helper() else {
             cq.give_back(EXTRA_CQES);
@@ -127,7 +128,8 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
         }
         Some(())
     };
-    make();
+    let made = make();
+    if std::env::var_os("TRACE").is_some() { eprintln!("created {made:?}"); }
 }
 
 /// `ibv_modify_qp` is about to be called.
@@ -152,9 +154,11 @@ pub fn after_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32, done: bool) 
     }
     note(flow, attr, mask);
     match state {
+        // A QP that is only written to may stay here.
+        Some(ibv_qp_state::IBV_QPS_RTR) => claim(flow, false),
         Some(ibv_qp_state::IBV_QPS_RTS) => {
             flow.state_changed(State::Ready);
-            claim(flow);
+            claim(flow, true);
         }
         Some(ibv_qp_state::IBV_QPS_RESET) => {
             flow.state_changed(State::Reset);
@@ -197,8 +201,8 @@ fn note(flow: &Flow, attr: &ibv_qp_attr, mask: u32) {
     }
 }
 
-/// The QP is in RTS: the peer's shim is looked for.
-fn claim(flow: &'static Flow) {
+/// The QP is in RTR or RTS: the peer's shim is looked for.
+fn claim(flow: &'static Flow, sends: bool) {
     let go = || {
         let helper = helper()?;
         let r = helper.rendezvous()?;
@@ -214,7 +218,8 @@ fn claim(flow: &'static Flow) {
         let mine = gid_of(ctx, g.port_num, g.ah_attr.grh.sgid_index)?;
         let addr = |gid, qpn: u32| QpAddr { gid, qpn: qpn & 0xff_ffff };
         let pair = QpPair { mine: addr(mine, flow.qp_num()), yours: addr(theirs, g.dest_qp_num) };
-        let psns = Psns { send: Psn::new(g.sq_psn), receive: Psn::new(g.rq_psn) };
+        let send = if sends { Psn::new(g.sq_psn) } else { Psn::UNKNOWN };
+        let psns = Psns { send, receive: Psn::new(g.rq_psn) };
         (c.pair, c.psns) = (Some(pair), Some(psns));
         let config = &state::get()?.config;
         // The world's lock comes before a connection's.
@@ -227,7 +232,8 @@ fn claim(flow: &'static Flow) {
         r.claim(pair, psns);
         Some(())
     };
-    go();
+    let went = go();
+    if std::env::var_os("TRACE").is_some() { eprintln!("claim {went:?}"); }
 }
 
 fn gid_of(ctx: *mut ibv_context, port: u8, index: u8) -> Option<[u8; 16]> {

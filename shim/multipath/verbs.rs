@@ -38,11 +38,11 @@ impl Verbs {
         // SAFETY: the types are the prototypes of verbs.h.
         unsafe {
             Some(Verbs {
-                create_qp: library.ibv_create_qp()?,
-                modify_qp: library.ibv_modify_qp()?,
-                destroy_qp: library.ibv_destroy_qp()?,
-                create_cq: library.ibv_create_cq()?,
-                destroy_cq: library.ibv_destroy_cq()?,
+                create_qp: get(library, c"ibv_create_qp")?,
+                modify_qp: get(library, c"ibv_modify_qp")?,
+                destroy_qp: get(library, c"ibv_destroy_qp")?,
+                create_cq: get(library, c"ibv_create_cq")?,
+                destroy_cq: get(library, c"ibv_destroy_cq")?,
                 create_comp_channel: get(library, c"ibv_create_comp_channel")?,
                 destroy_comp_channel: get(library, c"ibv_destroy_comp_channel")?,
                 get_cq_event: get(library, c"ibv_get_cq_event")?,

@@ -19,7 +19,8 @@ pub struct OurQp {
     pub pool: u32,
 }
 
-/// The QPs of this process that may have lanes. Asked on the side channel's thread.
+/// The QPs of this process that may have lanes. Asked on the side channel's thread, which must not be made to wait for one
+/// that waits for the side channel.
 pub trait Qps: Send {
     /// The QP of that address; `None` if it is not this process's, or may have no lanes.
     fn find(&self, qp: &QpAddr) -> Option<OurQp>;
@@ -57,20 +58,21 @@ pub enum Event {
         reason: Reason,
     },
     /// About lanes, or about a QP of a pair of this link. Lane numbers are the link's: those of another link are others.
-    /// After `QpGoing` the pair is forgotten already: the shim makes its side quiet and answers `QpQuiet`.
+    /// After `QpGoing` the pair is forgotten already: the shim makes its side quiet and answers `QpQuiet`, which counts for
+    /// the pair, epoch and link that was asked.
     Message {
         /// Where it came from, and where an answer goes.
         link: LinkId,
         /// As its sender sees things.
         message: Message,
     },
-    /// The connection is gone, and with it all that was agreed on it.
+    /// The connection is gone, and with it all that was agreed on it: pairs and lanes.
     Lost {
         /// Which.
         link: LinkId,
         /// Why.
         reason: Reason,
-        /// The pairs that it served, as this side sees them.
+        /// The pairs that it served, as this side sees them; none if all were forgotten before.
         pairs: Vec<QpPair>,
     },
     /// The side channel has ended, on request or because it failed: no event follows.
@@ -80,7 +82,7 @@ pub enum Event {
 /// Bounds on what the side channel holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections.
+    /// Connections; at the limit, one that serves no pair makes room for another.
     pub links: usize,
     /// Connections from others on which no claim was accepted yet. Beyond it, the oldest of the address that holds most
     /// of them is dropped.

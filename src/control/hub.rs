@@ -7,6 +7,8 @@
 //! - A claim is accepted if it names a QP of ours that is connected to exactly the claimant's, if PSNs that both know
 //!   match, and if both GIDs are the addresses of this very connection: nobody can claim for another host, since TCP's
 //!   handshake proves an address. For that reason there is one connection per pair of processes *and of addresses*.
+//!   (Without a shared secret, a host is trusted as a whole: whoever may listen at a well-known port of the peer's address
+//!   can answer for QPs there. Where users do not trust each other, a job needs a secret.)
 //! - Should two processes connect twice between the same addresses (both at once), the one with the smaller process id
 //!   closes the newer as soon as it is ready, before anything was claimed on it; the other side moves its claims over.
 
@@ -22,6 +24,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 mod claims;
+
+/// How long a port where nothing answered is not dialled again: many QPs of one peer ask at about the same time. Shorter
+/// than the shortest of `RETRY_NS`, so that every retry does dial.
+const CLOSED_NS: u64 = 150_000_000;
 
 /// What the driver has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +99,8 @@ pub struct Hub {
     /// Pairs that both sides agree on, with the link that serves them and the peer's PSNs.
     pairs: HashMap<QpPair, (LinkId, Psns)>,
     own_ports: HashMap<IpAddr, u16>,
+    /// Where nothing answered a moment ago, why, and until when that is taken for granted.
+    closed: HashMap<Route, (Reason, u64)>,
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
 }
@@ -109,6 +117,7 @@ impl Hub {
             pursuits: HashMap::new(),
             pairs: HashMap::new(),
             own_ports: HashMap::new(),
+            closed: HashMap::new(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -196,7 +205,7 @@ impl Hub {
     /// # Errors
     /// There is no room: the bytes to send before closing.
     pub fn accepted(&mut self, mine: IpAddr, theirs: IpAddr, nonce: [u8; 32], now_ns: u64) -> Result<LinkId, Vec<u8>> {
-        if self.links.len() >= self.parts.limits.links {
+        if !self.has_room(now_ns) {
             Tally::count(&self.parts.tally.ended, Reason::Limit);
             let mut last = Vec::new();
             Message::from(Bye { reason: Reason::Limit }).encode(&mut last);
@@ -205,6 +214,17 @@ impl Hub {
         let link = self.add(Side::Listener, mine, theirs, nonce, now_ns);
         self.make_room(now_ns);
         Ok(link)
+    }
+
+    /// Whether one more connection may be made; one that serves nothing at the moment makes room.
+    fn has_room(&mut self, now_ns: u64) -> bool {
+        if self.links.len() < self.parts.limits.links {
+            return true;
+        }
+        let spare = |l: &Link| l.session.is_ready() && l.pairs.is_empty() && l.asked.is_empty() && l.waiting.is_empty();
+        let Some(link) = self.links.iter().find(|(_, l)| spare(l)).map(|(id, _)| *id) else { return false };
+        self.end(link, Reason::Idle, now_ns);
+        true
     }
 
     /// Beyond the limit of connections that have proven nothing, drops the oldest of the address that has most of them.
@@ -358,6 +378,9 @@ impl Hub {
             }
             self.forget(&pair);
         }
+        if let Message::QpQuiet(QpQuiet { epoch: QpGoing::NOBODY, .. }) = message {
+            return;
+        }
         self.events.push_back(Event::Message { link, message });
     }
 
@@ -371,7 +394,11 @@ impl Hub {
         for route in &l.routes {
             self.routes.remove(route);
         }
-        if !l.pairs.is_empty() {
+        if let (false, Some(route)) = (l.connected, l.routes.first()) {
+            self.closed.retain(|_, (_, until_ns)| *until_ns > now_ns);
+            self.closed.insert(*route, (reason, now_ns.saturating_add(CLOSED_NS)));
+        }
+        if l.session.is_proven() {
             let pairs: Vec<QpPair> = l.pairs.into_iter().collect();
             pairs.iter().for_each(|pair| _ = self.pairs.remove(pair));
             self.events.push_back(Event::Lost { link, reason, pairs });

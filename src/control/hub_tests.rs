@@ -28,7 +28,9 @@ fn a_claim_pairs_both_sides_and_tells_psns() {
     let (mut net, pair) = two();
     let psns = |send, receive| Psns { send: Psn::new(send), receive: Psn::new(receive) };
     net.nodes[0].qps.set(pair.mine, OurQp { peer: Some(pair.yours), psns: psns(5, 6), pool: 1 });
-    net.nodes[1].qps.set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns { send: Psn::UNKNOWN, ..psns(6, 5) }, pool: 2 });
+    net.nodes[1]
+        .qps
+        .set(pair.yours, OurQp { peer: Some(pair.mine), psns: Psns { send: Psn::UNKNOWN, ..psns(6, 5) }, pool: 2 });
     net.claim(0, pair);
     net.settle();
     let link = LinkId(1);
@@ -343,6 +345,82 @@ fn limits_hold_and_say_so() {
     assert_eq!(net.failures(a, others[2]), [Reason::Limit], "too many claims");
     net.pass(60 * SECOND);
     assert_eq!(net.failures(a, others[0]), [Reason::Limit], "no link left");
+}
+
+#[test]
+fn an_answer_to_an_earlier_question_does_not_count() {
+    let (mut net, pair) = two();
+    let ours = |n| OurQp { peer: Some(pair.yours), psns: Psns { send: Psn::new(n), receive: Psn::UNKNOWN }, pool: 7 };
+    let theirs = OurQp { peer: Some(pair.mine), psns: Psns { send: Psn::UNKNOWN, receive: Psn::new(2) }, pool: 7 };
+    net.nodes[1].qps.set(pair.yours, theirs);
+    net.nodes[0].qps.set(pair.mine, ours(1));
+    net.claim(0, pair);
+    while net.nodes[0].hub.links[&LinkId(1)].asked.is_empty() {
+        assert!(net.deliver_one());
+    }
+    // Connected anew while the question is on its way.
+    net.nodes[0].hub.forget(&pair);
+    net.nodes[0].qps.set(pair.mine, ours(2));
+    net.claim(0, pair);
+    net.settle();
+    assert_eq!((net.failures(0, pair), net.paired(0, pair).len()), (vec![], 1));
+    assert_eq!(Tally::get(&net.nodes[1].tally.refused, Reason::Epoch), 1);
+    assert!(net.nodes[1].hub.pairs.contains_key(&pair.swapped()));
+}
+
+#[test]
+fn a_link_that_only_one_side_knows_to_be_lost_is_not_taken_over() {
+    for names in [(1, 2), (2, 1)] {
+        let (mut net, pair) = two_named(names.0, names.1);
+        net.claim(0, pair);
+        net.settle();
+        net.lose(0, LinkId(1));
+        net.claim(0, pair);
+        net.pass(SECOND);
+        assert_eq!(net.paired(1, pair.swapped()).len(), 1, "the old one stands");
+        net.lose(1, LinkId(1));
+        net.pass(20 * SECOND);
+        let (a, b) = (net.paired(0, pair), net.paired(1, pair.swapped()));
+        assert_eq!((a.len(), b.len(), net.other_end(0, a[1])), (2, 2, Some((1, b[1]))));
+    }
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_named_and_not_asked_for_every_qp() {
+    let (mut net, pair) = two();
+    net.deaf = true;
+    net.claim(0, pair);
+    let pairs: Vec<QpPair> = (0..50).map(|n| net.connect((0, 100 + n), (1, 200 + n))).collect();
+    pairs.iter().for_each(|p| net.claim(0, *p));
+    net.pass(60 * SECOND);
+    assert_eq!((net.failures(0, pair), net.failures(0, pairs[49])), (vec![Reason::NoAnswer], vec![Reason::NoAnswer]));
+    assert_eq!(net.dials, 5);
+    // Those who come a moment later do not dial again.
+    net.deaf = false;
+    net.listeners.clear();
+    net.dials = 0;
+    for p in &pairs {
+        net.claim(0, *p);
+        net.pass(SECOND / 1000);
+    }
+    assert_eq!(net.dials, 8);
+}
+
+#[test]
+fn at_the_limit_a_link_that_serves_nothing_makes_room() {
+    let mut net = Net::default();
+    let limits = Limits { links: 1, ..LIMITS };
+    let a = net.add(1, 1, 0, &Table::default(), limits);
+    let (b, c) = (net.add(2, 2, 0, &Table::default(), LIMITS), net.add(3, 3, 0, &Table::default(), LIMITS));
+    let (to_b, to_c) = (net.connect((a, 1), (b, 1)), net.connect((a, 2), (c, 2)));
+    net.claim(a, to_b);
+    net.settle();
+    net.nodes[a].hub.forget(&to_b);
+    net.claim(a, to_c);
+    net.settle();
+    assert_eq!(net.paired(a, to_c).len(), 1);
+    let want = Event::Lost { link: LinkId(1), reason: Reason::Idle, pairs: vec![] };
+    assert_eq!(net.nodes[a].events[1], want, "its lanes are lost");
 }
 
 /// One random life of five processes on three hosts. In the end, both sides of every pair agree.

@@ -8,6 +8,19 @@
 //!                    -> Paired     api         the shim hears it on both sides, and offers lanes over the same link
 //! ```
 //!
+//! What the shim does:
+//!
+//! ```text
+//! first device         Settings::read(env, RLIMIT_NOFILE); Rendezvous::start(settings, qps, directory, handler)
+//! every device         for each GID: listen(gid) -> Ports; publish (GID, QPN) -> Ports::own for other processes' Directory
+//! QP reaches RTR, RTS  claim(pair, psns)                              never waits; true: an event will come of it
+//! handler              Paired -> offer lanes: send(link, LaneOffer); Message -> the engine; Lost -> drop lanes and pairs
+//! QP leaves, destroy   send(link, QpGoing{pair, epoch from 1}), wait for its QpQuiet or Lost, then forget(pair)
+//! QpGoing received     stop what is on its way to that QP, then send(link, QpQuiet)
+//! child after fork     forget_in_child()
+//! exit                 close(wait)
+//! ```
+//!
 //! It knows nothing of verbs. All but [`rendezvous`] and [`net`] is sans-IO: bytes and the time in, bytes, deadlines and
 //! events out. Whatever does not work ends in one of the [`reason`]s, and the QP stays single-path.
 //!

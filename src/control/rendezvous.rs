@@ -334,6 +334,7 @@ impl Driver {
                 Note::Close => {
                     self.hub.close(now_ns);
                     self.closing = true;
+                    return;
                 }
             }
         }

@@ -310,7 +310,11 @@ fn it_listens_at_the_gid_s_address_alone() {
 
 #[test]
 fn the_thread_takes_no_signals() {
-    let _a = Process::start(A, base_port(&[A]));
+    let a = Process::start(A, base_port(&[A]));
+    // Once it answers, it runs under its own name.
+    let pair = QpPair { mine: a.qp(1), yours: QpAddr { gid: [0; 16], qpn: 2 } };
+    a.claim(pair);
+    assert_eq!(a.next(), Event::Failed { pair, reason: Reason::NoIp });
     let mut found = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default();
@@ -324,6 +328,27 @@ fn the_thread_takes_no_signals() {
         }
     }
     assert!(found > 0);
+}
+
+#[test]
+fn a_shim_that_panics_ends_the_side_channel_and_nothing_else() {
+    let settings = Settings { base_port: base_port(&[A]), secret: None, limits: LIMITS };
+    let (sender, events) = mpsc::channel();
+    let handler: Handler = Box::new(move |event| {
+        sender.send(event.clone()).unwrap();
+        assert_eq!(event, Event::Stopped, "on purpose");
+    });
+    let (qps, directory) = (Box::new(Table::<OurQp>::default()), Box::new(Table::<u16>::default()));
+    let rendezvous = Rendezvous::start(settings, qps, directory, handler).unwrap();
+    let ports = rendezvous.listen(gid::from_ip(A.into())).unwrap();
+    let nobody = QpAddr { gid: [0; 16], qpn: 1 };
+    assert!(rendezvous.claim(QpPair { mine: nobody, yours: nobody }, Psns::UNKNOWN));
+    assert!(matches!(events.recv_timeout(LONG), Ok(Event::Failed { reason: Reason::NoIp, .. })));
+    assert_eq!(events.recv_timeout(LONG), Ok(Event::Stopped));
+    assert!(rendezvous.close(LONG));
+    assert!(TcpStream::connect((IpAddr::from(A), ports.own)).is_err());
+    assert!(!rendezvous.send(LinkId(1), message(1)), "it takes no more");
+    assert_eq!(rendezvous.listen(gid::from_ip(B.into())), Err(Reason::Closed));
 }
 
 #[test]
@@ -372,6 +397,29 @@ fn a_forked_child_forgets_everything_and_its_parent_nothing() {
     // SAFETY: writes the status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
+}
+
+#[test]
+fn a_child_that_forgets_nothing_keeps_no_port_open() {
+    let a = Process::start(A, base_port(&[A]));
+    let (stay, go) = std::io::pipe().unwrap();
+    let _alone = lock(&PROBING);
+    // SAFETY: the child makes system calls, takes no lock, allocates nothing, and ends itself.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: the child's own descriptors; ends when the parent closes its end.
+        unsafe {
+            libc::close(go.as_raw_fd());
+            libc::read(stay.as_raw_fd(), [0u8; 1].as_mut_ptr().cast(), 1);
+            libc::_exit(0);
+        }
+    }
+    assert!(child > 0);
+    assert!(a.rendezvous.close(LONG));
+    assert!(TcpStream::connect((IpAddr::from(A), a.ports.own)).is_err());
+    drop(go);
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) }, child);
 }
 
 #[test]

@@ -178,7 +178,10 @@ fn messages_out_of_their_order_end_a_session() {
     let (mut d, _) = met(None);
     assert_eq!(d.receive(&mut &bytes(setup_hello())[..], 1), Err(Reason::Order));
     let (mut d, _) = met(None);
-    assert_eq!(d.receive(&mut &bytes(Accept { id: 0, psns: Psns::UNKNOWN, pool: 0 }.into())[..], 1), Err(Reason::Order));
+    assert_eq!(
+        d.receive(&mut &bytes(Accept { id: 0, psns: Psns::UNKNOWN, pool: 0 }.into())[..], 1),
+        Err(Reason::Order)
+    );
     let mut l = session(Side::Listener, None);
     assert_eq!(l.receive(&mut &bytes(lane_message())[..], 1), Err(Reason::Order));
     assert_eq!(session(Side::Listener, None).send(&lane_message()), Err(Reason::Order));

@@ -53,6 +53,8 @@ pub struct Net {
     pub dials: usize,
     /// If set, what arrives from this address seems to come from the other.
     pub disguise: Option<(IpAddr, IpAddr)>,
+    /// If set, nothing that is dialled answers.
+    pub deaf: bool,
     /// Of all processes added from now on.
     pub secret: Option<Arc<Secret>>,
 }
@@ -125,6 +127,9 @@ impl Net {
 
     fn dial(&mut self, end: End, from: IpAddr, to: SocketAddr) {
         self.dials += 1;
+        if self.deaf {
+            return;
+        }
         let Some(nodes) = self.listeners.get(&to).filter(|n| !n.is_empty()) else {
             self.nodes[end.0].hub.lost(end.1, Reason::Refused, self.now_ns);
             return;
@@ -193,6 +198,15 @@ impl Net {
             }
         }
         panic!("time does not pass");
+    }
+
+    /// The network fails, and only one end notices.
+    pub fn lose(&mut self, node: usize, link: LinkId) {
+        if let Some(other) = self.ends.remove(&(node, link)) {
+            self.ends.remove(&other);
+        }
+        self.nodes[node].hub.lost(link, Reason::Lost, self.now_ns);
+        self.act(node);
     }
 
     /// Breaks a connection that is there, if any.

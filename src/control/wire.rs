@@ -182,9 +182,14 @@ record! {
     QpGoing {
         /// The pair, as the sender sees it.
         pair: QpPair,
-        /// The sender's number of this departure, to be repeated in the answer.
+        /// The sender's number of this departure, to be repeated in the answer; [`QpGoing::NOBODY`] is not the shim's.
         epoch: u64,
     }
+}
+
+impl QpGoing {
+    /// Epoch of a departure for whose answer nobody waits: a claim that was accepted too late.
+    pub const NOBODY: u64 = 0;
 }
 
 record! {

@@ -52,7 +52,7 @@ impl Hub {
         let Some(pursuit) = self.pursuits.get_mut(&pair) else {
             // Forgotten meanwhile, and the peer must not rely on it; or paired meanwhile by the peer's own claim.
             if matches!(answer, Answer::Accepted(..)) && self.pairs.get(&pair).is_none_or(|p| p.0 != link) {
-                self.send(link, &QpGoing { pair, epoch: 0 }.into(), now_ns);
+                self.send(link, &QpGoing { pair, epoch: QpGoing::NOBODY }.into(), now_ns);
             }
             return;
         };
@@ -78,7 +78,7 @@ impl Hub {
         match against {
             None => self.pair(pair, link, process, (psns, pool)),
             Some(reason) => {
-                self.send(link, &QpGoing { pair, epoch: 0 }.into(), now_ns);
+                self.send(link, &QpGoing { pair, epoch: QpGoing::NOBODY }.into(), now_ns);
                 self.give_up(pair, reason);
             }
         }
@@ -102,11 +102,12 @@ impl Hub {
         let (Ok(from), Ok(ip)) = (gid::ip(pair.mine.gid), gid::ip(pair.yours.gid)) else { return };
         let route = (from, SocketAddr::new(ip, pursuit.port(self.parts.base_port)));
         let link = match self.routes.get(&route) {
-            Some(link) => *link,
-            None => match self.dial(route, now_ns) {
-                Ok(link) => link,
-                Err(reason) => return self.failed((pair, self.last_ticket), reason, now_ns),
-            },
+            Some(link) => Ok(*link),
+            None => self.dial(route, now_ns),
+        };
+        let link = match link {
+            Ok(link) => link,
+            Err(reason) => return self.failed((pair, self.last_ticket), reason, now_ns),
         };
         if let Some(l) = self.links.get_mut(&link) {
             l.waiting.push_back((pair, self.last_ticket));
@@ -115,7 +116,10 @@ impl Hub {
     }
 
     fn dial(&mut self, route: Route, now_ns: u64) -> Result<LinkId, Reason> {
-        if self.links.len() >= self.parts.limits.links {
+        if let Some((reason, _)) = self.closed.get(&route).filter(|c| c.1 > now_ns) {
+            return Err(*reason);
+        }
+        if !self.has_room(now_ns) {
             return Err(Reason::Limit);
         }
         let nonce = random().map_err(|_| Reason::Local)?;
