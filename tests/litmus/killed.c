@@ -93,6 +93,8 @@ static void source_dies(struct side *s)
 {
 	open_side(s, s->size, (struct shape){ 0 });
 	memset(s->buf, 1, s->size);
+	if (is_broken(s, "late")) /* over a path that dies with nobody */
+		POST(s, .opcode = IBV_WR_RDMA_WRITE, .len = s->size, .qp = &s->slow);
 	post_many(s);
 	expect_sent(s, &s->main, 1, IBV_WC_RDMA_WRITE);
 	raise(SIGKILL);
@@ -130,4 +132,4 @@ static void target(struct side *s)
 	}
 }
 
-const struct litmus killed = { 15, "killed", source, target, "early status", 2 };
+const struct litmus killed = { 15, "killed", source, target, "late status", 2 };

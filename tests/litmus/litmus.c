@@ -2,7 +2,6 @@
 #include "litmus.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdarg.h>

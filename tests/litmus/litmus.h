@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,10 +31,10 @@ struct litmus {
 	unsigned rounds;    /* if none are asked for */
 };
 
-/* What the program needs of its QPs and CQs; zeroes mean 64 WRs, 4 SGEs, 64 bytes of inline data, no event, no SRQ. */
+/* What the program needs of its QPs and CQs; zeroes mean 64 WRs, 4 SGEs, 1024 CQEs, no event, no SRQ. */
 struct shape {
-	uint32_t sq, rq, sges;
-	bool events, shared;
+	uint32_t sq, rq, sges, cqe;
+	bool events, shared, one_cq, all_signaled;
 };
 
 struct qp {
@@ -45,12 +46,13 @@ struct qp {
 
 struct side {
 	const struct litmus *prog;
-	bool is_source, notify;
+	bool is_source, notify, extended;
 	const char *ip, *slow_ip, *peer_ip, *broken;
 	size_t size; /* of a large message, bytes */
 	unsigned rounds, port;
 	uint64_t seed, total;
-	long full; /* the SQ's size that was seen elsewhere, in WRs */
+	/* In WRs: what the SQ took elsewhere, and what its size was said to be there (0: not known); what a query says here. */
+	uint32_t full, cap, queried_sq;
 	int tcp;
 
 	struct shape shape;
@@ -73,7 +75,7 @@ struct side {
 	struct { uint64_t bytes; unsigned cqes, samples; } seen;
 };
 
-extern const struct litmus placed, flag, atomic_, send_, imm, last_byte, seqlock, read_, overlap, unsignaled, sleeper,
+extern const struct litmus placed, duplex, flag, atomic_, send_, imm, last_byte, seqlock, read_, overlap, unsignaled, sleeper,
 	error_, rkey, reuse, killed, fork_, threads, srq, shapes, random_;
 
 /* ---- verdicts, each of which ends the process ---- */
@@ -156,6 +158,13 @@ void expect_fails(struct side *, const struct ibv_wc *, struct qp *, uint64_t id
 void none_left(struct side *, struct ibv_cq *, unsigned ms);
 /* The error is one that soft-RoCE makes by itself. */
 bool transport_error(enum ibv_wc_status);
+
+/* ---- the extended interface: `--extended` ---- */
+
+struct ibv_qp *extended_qp(struct side *, struct ibv_qp_init_attr *);
+struct ibv_cq *extended_cq(struct side *, uint32_t cqe);
+int extended_post(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
+int extended_poll(struct ibv_cq *, struct ibv_wc *); /* like ibv_poll_cq of one */
 
 /* ---- the wrong engine: `--broken KIND` ---- */
 

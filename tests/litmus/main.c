@@ -11,8 +11,8 @@
 #include <signal.h>
 
 static const struct litmus *const all[] = {
-	&placed, &flag, &atomic_, &send_, &imm, &last_byte, &seqlock, &read_, &overlap, &unsignaled, &sleeper,
-	&error_, &rkey, &reuse, &killed, &fork_, &threads, &srq, &shapes, &random_,
+	&placed, &duplex, &flag, &atomic_, &send_, &imm, &last_byte, &seqlock, &read_, &overlap, &unsignaled, &sleeper, &error_,
+	&rkey, &reuse, &killed, &fork_, &threads, &srq, &shapes, &random_,
 };
 #define PROGRAMS (sizeof(all) / sizeof(*all))
 
@@ -40,8 +40,8 @@ static int list(void)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: litmus NAME --ip IP [--slow IP] [--peer IP] [--size BYTES] [--rounds N] [--seed N] [--full WRS]\n"
-			"              [--total BYTES] [--notify] [--limit SECONDS] [--broken KIND]\n"
+	fprintf(stderr, "usage: litmus NAME --ip IP [--slow IP] [--peer IP] [--size BYTES] [--rounds N] [--seed N] [--full WRS] [--cap WRS]\n"
+			"              [--total BYTES] [--notify] [--extended] [--limit SECONDS] [--broken KIND]\n"
 			"       litmus list\n");
 	return 64;
 }
@@ -51,9 +51,10 @@ static void options(struct side *s, int argc, char **argv)
 	static const struct option known[] = {
 		{ "ip", 1, 0, 'i' },	 { "slow", 1, 0, 'w' },	  { "peer", 1, 0, 'p' },   { "size", 1, 0, 's' },
 		{ "rounds", 1, 0, 'r' }, { "seed", 1, 0, 'e' },	  { "full", 1, 0, 'f' },   { "limit", 1, 0, 'l' },
-		{ "total", 1, 0, 't' },	 { "broken", 1, 0, 'b' }, { "notify", 0, 0, 'n' }, { 0 },
+		{ "total", 1, 0, 't' },	 { "broken", 1, 0, 'b' }, { "notify", 0, 0, 'n' }, { "extended", 0, 0, 'x' },
+		{ "cap", 1, 0, 'c' },	 { 0 },
 	};
-	unsigned limit = 120;
+	unsigned limit = 90;
 
 	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;)
 		switch (c) {
@@ -63,11 +64,13 @@ static void options(struct side *s, int argc, char **argv)
 		case 's': s->size = strtoul(optarg, NULL, 0); break;
 		case 'r': s->rounds = (unsigned)strtoul(optarg, NULL, 0); break;
 		case 'e': s->seed = strtoul(optarg, NULL, 0); break;
-		case 'f': s->full = strtol(optarg, NULL, 0); break;
+		case 'f': s->full = (uint32_t)strtoul(optarg, NULL, 0); break;
+		case 'c': s->cap = (uint32_t)strtoul(optarg, NULL, 0); break;
 		case 't': s->total = strtoul(optarg, NULL, 0); break;
 		case 'l': limit = (unsigned)strtoul(optarg, NULL, 0); break;
 		case 'b': s->broken = optarg; break;
 		case 'n': s->notify = true; break;
+		case 'x': s->extended = true; break;
 		default: exit(usage());
 		}
 	s->is_source = s->peer_ip;

@@ -11,6 +11,7 @@ static void source(struct side *s)
 		uint64_t odd = 2 * r - 1, even = 2 * r;
 
 		fill(s->buf, s->size, even);
+		nap_ms(5); /* in which the last message is read */
 		memcpy(s->buf + NUMBER(s), &odd, 8);
 		memcpy(s->buf + NUMBER(s) + 64, &even, 8);
 		POST(s, .opcode = IBV_WR_RDMA_WRITE, .id = 3 * r, .from = NUMBER(s), .to = NUMBER(s), .len = 8);

@@ -1,9 +1,8 @@
-/* 9: runs of unsignaled WRs, until the SQ is full: it takes as many WRs as it does without the shim (`--full N`), says
- * ENOMEM and names the right bad_wr then, and each signaled WR, no other, has a CQE (C1, C8). The first WR is a SEND that
+/* 9: runs of unsignaled WRs, until the SQ is full: it takes as many WRs as it does without the shim (`--full N`, and `--cap N` by query), says
+ * ENOMEM (soft-RoCE's ibv_wr_complete: ENOSPC) and names the right bad_wr then, and each signaled WR, no other, has a CQE (C1, C8). The first WR is a SEND that
  * waits for its receive, so that none is done before. */
 #include "litmus.h"
 
-#include <errno.h>
 
 #define SQ 16
 #define MOST 64
@@ -36,7 +35,7 @@ static unsigned fill_queue(struct side *s, unsigned r)
 		fill_wr(s, &op, &wr[k], &sge[k]);
 		wr[k].next = k + 1 < MOST ? &wr[k + 1] : NULL;
 	}
-	if (r % 2) {
+	if (r % 2 && !s->extended) {
 		int err = post_chain(s, &s->main, wr, &bad);
 
 		if (err != ENOMEM)
@@ -50,7 +49,7 @@ static unsigned fill_queue(struct side *s, unsigned r)
 		wr[k].next = NULL;
 		err = post_chain(s, &s->main, &wr[k], &bad);
 		if (err) {
-			if (err != ENOMEM || bad != &wr[k])
+			if (err != (s->extended ? ENOSPC : ENOMEM) || bad != &wr[k])
 				violated(s, "WR %u: %s, and bad_wr is %s", k, strerror(err), bad == &wr[k] ? "right" : "wrong");
 			break;
 		}
@@ -60,7 +59,7 @@ static unsigned fill_queue(struct side *s, unsigned r)
 
 static void source(struct side *s)
 {
-	open_side(s, SLOTS * s->size / 4, (struct shape){ .sq = SQ });
+	open_side(s, SLOTS * s->size / 4, (struct shape){ .sq = SQ, .cqe = SQ });
 	for (unsigned r = 1; r <= s->rounds; r++) {
 		struct op last = { IBV_WR_RDMA_WRITE, .id = 100 * r + 99, .flags = IBV_SEND_SIGNALED };
 		unsigned n;
@@ -70,8 +69,10 @@ static void source(struct side *s)
 		hear_that(s, r);
 		n = fill_queue(s, r);
 		if (n < s->shape.sq || (s->full && n != s->full))
-			violated(s, "the SQ took %u WRs; its capacity is said to be %u, and it took %ld elsewhere", n,
+			violated(s, "the SQ took %u WRs; its capacity is said to be %u, and it took %u elsewhere", n,
 				 s->shape.sq, s->full);
+		if (s->cap && s->queried_sq != s->cap)
+			violated(s, "ibv_query_qp says that the SQ takes %u WRs, elsewhere %u", s->queried_sq, s->cap);
 		none_left(s, s->scq, 10);
 		say(s, n);
 		for (unsigned k = 0; k < n; k++)
@@ -84,14 +85,14 @@ static void source(struct side *s)
 		none_left(s, s->scq, 20);
 		say(s, r);
 		if (r == 1)
-			printf("full %u\n", n);
+			printf("full %u %u\n", n, s->queried_sq);
 	}
 	close_side(s);
 }
 
 static void target(struct side *s)
 {
-	open_side(s, SLOTS * s->size / 4, (struct shape){ .sq = SQ });
+	open_side(s, SLOTS * s->size / 4, (struct shape){ .sq = SQ, .cqe = SQ });
 	for (unsigned r = 1; r <= s->rounds; r++) {
 		struct ibv_wc wc;
 		unsigned n;

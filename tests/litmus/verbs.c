@@ -2,7 +2,6 @@
 #include "litmus.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -66,6 +65,11 @@ static void make_buffer(struct side *s, size_t len)
 	MUST(s, s->mr);
 }
 
+static struct ibv_cq *cq_make(struct side *s)
+{
+	return s->extended ? extended_cq(s, s->shape.cqe) : ibv_create_cq(s->ctx, (int)s->shape.cqe, NULL, s->channel, 0);
+}
+
 void open_side(struct side *s, size_t len, struct shape shape)
 {
 	struct { uint64_t at; uint64_t rkey; } mine, theirs;
@@ -74,13 +78,14 @@ void open_side(struct side *s, size_t len, struct shape shape)
 	s->shape.sq = shape.sq ? shape.sq : 64;
 	s->shape.rq = shape.rq ? shape.rq : 64;
 	s->shape.sges = shape.sges ? shape.sges : 4;
+	s->shape.cqe = shape.cqe ? shape.cqe : 1024;
 	open_device(s);
 	MUST(s, s->pd = ibv_alloc_pd(s->ctx));
 	make_buffer(s, len);
 	if (shape.events)
 		MUST(s, s->channel = ibv_create_comp_channel(s->ctx));
-	MUST(s, s->scq = ibv_create_cq(s->ctx, 1024, NULL, s->channel, 0));
-	MUST(s, s->rcq = ibv_create_cq(s->ctx, 1024, NULL, s->channel, 0));
+	MUST(s, s->scq = cq_make(s));
+	MUST(s, s->rcq = shape.one_cq ? s->scq : cq_make(s));
 	if (shape.shared) {
 		struct ibv_srq_init_attr a = { .attr = { .max_wr = s->shape.rq, .max_sge = 4 } };
 
@@ -116,7 +121,7 @@ void abandon_side(struct side *s)
 		qp_drop(s, &s->main);
 	if (s->srq)
 		MUST(s, !ibv_destroy_srq(s->srq));
-	MUST(s, !ibv_destroy_cq(s->scq) && !ibv_destroy_cq(s->rcq));
+	MUST(s, !ibv_destroy_cq(s->scq) && (s->rcq == s->scq || !ibv_destroy_cq(s->rcq)));
 	if (s->channel)
 		MUST(s, !ibv_destroy_comp_channel(s->channel));
 	check_guards(s);
@@ -143,10 +148,11 @@ void qp_make(struct side *s, struct qp *q, const char *ip)
 		.srq = s->srq,
 		.cap = { s->shape.sq, s->srq ? 0 : s->shape.rq, s->shape.sges + (s->broken ? 1 : 0), 4, 64 },
 		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = s->shape.all_signaled,
 	};
 
 	q->ip = ip;
-	q->qp = ibv_create_qp(s->pd, &init);
+	q->qp = s->extended ? extended_qp(s, &init) : ibv_create_qp(s->pd, &init);
 	if (!q->qp)
 		violated(s, "ibv_create_qp: %s", strerror(errno));
 	MUST(s, init.cap.max_send_wr >= s->shape.sq && init.cap.max_inline_data >= 64);
@@ -166,11 +172,25 @@ static void to_ready(struct side *s, struct qp *q, int gid_index)
 					  .grh = { .dgid = q->peer_gid, .sgid_index = (uint8_t)gid_index, .hop_limit = 64 } };
 	MUST(s, !ibv_modify_qp(q->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 						  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	/* 0.5 s: more than the slow path's way there and back. Seven retries are no limit to soft-RoCE, six are. */
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = q->psn, .timeout = 17, .retry_cnt = 6, .rnr_retry = 7,
+	/* 0.27 s: more than the slow path's way there and back. Seven retries are no limit to soft-RoCE, six are. */
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = q->psn, .timeout = 16, .retry_cnt = 6, .rnr_retry = 7,
 				  .max_rd_atomic = 4 };
 	MUST(s, !ibv_modify_qp(q->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 						  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+/* A query shows what the app asked for, nothing of anybody else. */
+static void looks_native(struct side *s, struct qp *q)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	MUST(s, !ibv_query_qp(q->qp, &a, IBV_QP_STATE | IBV_QP_CAP | IBV_QP_DEST_QPN | IBV_QP_AV, &init));
+	MUST(s, a.qp_state == IBV_QPS_RTS && a.dest_qp_num == q->peer_qpn);
+	MUST(s, !memcmp(&a.ah_attr.grh.dgid, &q->peer_gid, sizeof(q->peer_gid)));
+	MUST(s, a.rq_psn == q->peer_psn && a.qp_access_flags == ACCESS);
+	MUST(s, init.qp_type == IBV_QPT_RC && init.send_cq == q->qp->send_cq && init.recv_cq == q->qp->recv_cq);
+	s->queried_sq = init.cap.max_send_wr;
 }
 
 void qp_connect(struct side *s, struct qp *q)
@@ -189,6 +209,7 @@ void qp_connect(struct side *s, struct qp *q)
 	q->peer_qpn = theirs.qpn;
 	q->peer_psn = theirs.psn;
 	to_ready(s, q, index);
+	looks_native(s, q);
 	meet(s);
 }
 
@@ -243,7 +264,9 @@ void fill_wr(struct side *s, const struct op *op, struct ibv_send_wr *wr, struct
 
 int post_chain(struct side *s, struct qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	return s->broken ? wrong_post(s, q, wr, bad) : ibv_post_send(q->qp, wr, bad);
+	if (s->broken)
+		return wrong_post(s, q, wr, bad);
+	return s->extended ? extended_post(q->qp, wr, bad) : ibv_post_send(q->qp, wr, bad);
 }
 
 int try_post(struct side *s, const struct op *op)
@@ -271,7 +294,7 @@ void post_recv(struct side *s, struct qp *q, uint64_t id, size_t at, uint32_t le
 
 int poll_one(struct side *s, struct ibv_cq *cq, struct ibv_wc *wc)
 {
-	int n = s->broken ? wrong_poll(s, cq, wc) : ibv_poll_cq(cq, 1, wc);
+	int n = s->broken ? wrong_poll(s, cq, wc) : s->extended ? extended_poll(cq, wc) : ibv_poll_cq(cq, 1, wc);
 
 	MUST(s, n >= 0);
 	return n;

@@ -16,7 +16,6 @@
  * Kinds that belong to one program alone stand there. */
 #include "litmus.h"
 
-#include <errno.h>
 #include <pthread.h>
 
 bool is_broken(const struct side *s, const char *kind) { return s->broken && !strcmp(s->broken, kind); }
