@@ -93,10 +93,10 @@ static void source_dies(struct side *s)
 {
 	open_side(s, s->size, (struct shape){ 0 });
 	memset(s->buf, 1, s->size);
-	if (is_broken(s, "late")) /* over a path that dies with nobody */
-		POST(s, .opcode = IBV_WR_RDMA_WRITE, .len = s->size, .qp = &s->slow);
 	post_many(s);
 	expect_sent(s, &s->main, 1, IBV_WC_RDMA_WRITE);
+	if (is_broken(s, "late")) /* over a QP that nobody destroys at the target */
+		POST(s, .opcode = IBV_WR_RDMA_WRITE, .len = s->size, .qp = &s->slow);
 	raise(SIGKILL);
 }
 

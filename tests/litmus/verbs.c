@@ -172,8 +172,8 @@ static void to_ready(struct side *s, struct qp *q, int gid_index)
 					  .grh = { .dgid = q->peer_gid, .sgid_index = (uint8_t)gid_index, .hop_limit = 64 } };
 	MUST(s, !ibv_modify_qp(q->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 						  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	/* 0.27 s: more than the slow path's way there and back. Seven retries are no limit to soft-RoCE, six are. */
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = q->psn, .timeout = 16, .retry_cnt = 6, .rnr_retry = 7,
+	/* 0.5 s: more than the slow path's way there and back. Seven retries are no limit to soft-RoCE, six are. */
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = q->psn, .timeout = 17, .retry_cnt = 6, .rnr_retry = 7,
 				  .max_rd_atomic = 4 };
 	MUST(s, !ibv_modify_qp(q->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 						  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
