@@ -47,6 +47,7 @@ struct qp {
 struct side {
 	const struct litmus *prog;
 	bool is_source, notify, extended;
+	bool lossy; /* packets are lost: nothing that RC, or soft-RoCE, does not hold then (read, random) */
 	const char *ip, *slow_ip, *peer_ip, *broken;
 	size_t size; /* of a large message, bytes */
 	unsigned rounds, port;

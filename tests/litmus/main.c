@@ -41,7 +41,7 @@ static int list(void)
 static int usage(void)
 {
 	fprintf(stderr, "usage: litmus NAME --ip IP [--slow IP] [--peer IP] [--size BYTES] [--rounds N] [--seed N] [--full WRS] [--cap WRS]\n"
-			"              [--total BYTES] [--notify] [--extended] [--limit SECONDS] [--broken KIND]\n"
+			"              [--total BYTES] [--notify] [--extended] [--lossy] [--limit SECONDS] [--broken KIND]\n"
 			"       litmus list\n");
 	return 64;
 }
@@ -52,7 +52,7 @@ static void options(struct side *s, int argc, char **argv)
 		{ "ip", 1, 0, 'i' },	 { "slow", 1, 0, 'w' },	  { "peer", 1, 0, 'p' },   { "size", 1, 0, 's' },
 		{ "rounds", 1, 0, 'r' }, { "seed", 1, 0, 'e' },	  { "full", 1, 0, 'f' },   { "limit", 1, 0, 'l' },
 		{ "total", 1, 0, 't' },	 { "broken", 1, 0, 'b' }, { "notify", 0, 0, 'n' }, { "extended", 0, 0, 'x' },
-		{ "cap", 1, 0, 'c' },	 { 0 },
+		{ "cap", 1, 0, 'c' },	 { "lossy", 0, 0, 'y' },  { 0 },
 	};
 	unsigned limit = 90;
 
@@ -71,6 +71,7 @@ static void options(struct side *s, int argc, char **argv)
 		case 'b': s->broken = optarg; break;
 		case 'n': s->notify = true; break;
 		case 'x': s->extended = true; break;
+		case 'y': s->lossy = true; break;
 		default: exit(usage());
 		}
 	s->is_source = s->peer_ip;

@@ -88,12 +88,15 @@ static void draw_atomic(struct side *s, struct model *m, struct step *p, unsigne
 
 /* Memory that a WR under way reads or lands in is nobody else's: READs of a round land in places of their own, and a
  * WRITE of what a READ brought is fenced. */
-static void draw_place(struct side *s, struct model *m, struct step *p, size_t *landed)
+static void draw_place(struct side *s, struct model *m, struct step *p, size_t *landed, unsigned r)
 {
 	p->len = draw_length(s, m);
-	p->to = dice(m, IMAGE(s) - p->len + 1);
 	if (p->opcode == IBV_WR_RDMA_READ && *landed + p->len > INTO(s))
 		p->opcode = IBV_WR_RDMA_WRITE;
+	if (s->lossy) /* READs take one half and WRITEs the other: a READ that is made again finds what it did at first */
+		p->to = (r % 2 == (p->opcode == IBV_WR_RDMA_READ)) * IMAGE(s) / 2 + dice(m, IMAGE(s) / 2 - p->len + 1);
+	else
+		p->to = dice(m, IMAGE(s) - p->len + 1);
 	if (p->opcode == IBV_WR_RDMA_READ) {
 		p->from = INTO(s) + *landed;
 		*landed += p->len;
@@ -105,11 +108,11 @@ static void draw_place(struct side *s, struct model *m, struct step *p, size_t *
 		p->from = INTO(s) + dice(m, *landed - p->len + 1);
 }
 
-static void draw_flags(struct model *m, struct step *p, bool last)
+static void draw_flags(struct side *s, struct model *m, struct step *p, bool last)
 {
 	if (last || dice(m, 10) < 6)
 		p->flags |= IBV_SEND_SIGNALED;
-	if (dice(m, 6) == 0)
+	if (dice(m, 6) == 0 && !s->lossy)
 		p->flags |= IBV_SEND_FENCE;
 	if (dice(m, 4) == 0)
 		p->flags |= IBV_SEND_SOLICITED;
@@ -125,12 +128,12 @@ static void draw_round(struct side *s, struct model *m, const uint8_t *own, unsi
 		struct step *p = &m->step[i];
 
 		*p = (struct step){ .opcode = draw_opcode(m), .imm = r * OPS + i, .receive = -1 };
-		draw_flags(m, p, i == OPS - 1);
+		draw_flags(s, m, p, i == OPS - 1);
 		if (is_atomic(p)) {
 			draw_atomic(s, m, p, i);
 			continue;
 		}
-		draw_place(s, m, p, &landed);
+		draw_place(s, m, p, &landed, r);
 		for (p->n_cuts = (unsigned)dice(m, 4); p->len < 4 && p->n_cuts;)
 			p->n_cuts = 0;
 		if (p->len <= INLINE && p->opcode != IBV_WR_RDMA_READ && p->from < INTO(s) && dice(m, 2))
