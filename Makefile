@@ -7,13 +7,14 @@ LOGS    := target/logs
 # rdma-sys generates its types with libclang 14.
 export LIBCLANG_PATH ?= /usr/lib/llvm-14/lib
 
-.PHONY: help deps build programs demo test test-native test-lab matrix lint bench soak lab install uninstall clean
+.PHONY: help deps build programs demo test test-native test-lab litmus matrix lint bench soak lab install uninstall clean
 
 help:
 	@echo "make demo       build everything, boot the laboratory, watch a real RDMA program in trtop"
 	@echo "make test       every test, in the laboratory too"
 	@echo "make build      target/release/libtelereduce.so and target/release/trtop"
 	@echo "make matrix     every kind of verbs program, with and without the library: the README's matrix (15 minutes)"
+	@echo "make litmus     the order contract: programs that must see each violation of it (10 minutes); RUN=shim under the library"
 	@echo "make bench      what the library costs, in ns, and trtop's own use"
 	@echo "make soak       threads that make, use and destroy everything at random, for 10 minutes (SOAK_SECONDS), twice"
 	@echo "make lab CMD=.. run a command in the laboratory; without CMD, a shell"
@@ -31,6 +32,7 @@ build: deps
 programs: build
 	$(MAKE) --no-print-directory -s -C tools/nullverbs
 	$(MAKE) --no-print-directory -s -C tests/programs
+	$(MAKE) --no-print-directory -s -C tests/litmus
 	$(CARGO) build --release --locked -p telereduce-shim --features fault --target-dir target/fault
 
 demo: build
@@ -48,6 +50,9 @@ test-lab: programs
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@tools/run-tests $(LOGS) lab
 
+litmus: build
+	@tests/litmus/run $(or $(RUN),native)
+
 matrix: build
 	@tools/deps matrix
 	$(MAKE) --no-print-directory -s -C tests/matrix/programs
@@ -56,7 +61,7 @@ matrix: build
 lint: deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/matrix/run tests/matrix/pyverbs.sh .ci/run
+	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/litmus/run tests/matrix/run tests/matrix/pyverbs.sh .ci/run
 
 bench: programs
 	@tools/bench/run

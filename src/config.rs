@@ -117,7 +117,7 @@ impl Default for Config {
             min_event_bytes: 16,
             dir: crate::shm::discover::DEFAULT_DIR.into(),
             paths: Paths::Single,
-            split: Split { min_split_bytes: 262_144, ..Split::default() },
+            split: Split { min_split_bytes: 262_144, split_imm: false, ..Split::default() },
         }
     }
 }

@@ -100,7 +100,6 @@ impl Directory for NoDirectory {
 
 /// What a QP is to be created with, so that its engine has room: one more WR. `None`: it gets no engine.
 pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) -> Option<ibv_qp_cap> {
-    if std::env::var_os("TRACE").is_some() { eprintln!("enlarged on {} type {qp_type} cq {}", is_on(), cq::find(send_cq).is_some()); }
     let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0 && cq::find(send_cq).is_some();
     fits.then_some(ibv_qp_cap { max_send_wr: cap.max_send_wr + EXTRA_SEND_WRS, ..*cap })
 }
@@ -128,8 +127,7 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
         }
         Some(())
     };
-    let made = make();
-    if std::env::var_os("TRACE").is_some() { eprintln!("created {made:?}"); }
+    make();
 }
 
 /// `ibv_modify_qp` is about to be called.
@@ -232,8 +230,7 @@ fn claim(flow: &'static Flow, sends: bool) {
         r.claim(pair, psns);
         Some(())
     };
-    let went = go();
-    if std::env::var_os("TRACE").is_some() { eprintln!("claim {went:?}"); }
+    go();
 }
 
 fn gid_of(ctx: *mut ibv_context, port: u8, index: u8) -> Option<[u8; 16]> {

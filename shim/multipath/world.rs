@@ -231,7 +231,6 @@ impl World {
 
     /// The side channel's event.
     pub fn event(&mut self, r: &Rendezvous, event: Event) {
-        if std::env::var_os("TRACE").is_some() { eprintln!("event {event:?}"); }
         match event {
             Event::Paired { pair, link, process, pool, .. } => {
                 let Some(flow) = self.flow(&pair) else {

@@ -40,6 +40,8 @@ pub struct Settings {
     pub depth: u32,
     /// In notify mode: how many of the WRs that are held are looked at for something to start.
     pub ahead: u32,
+    /// WRITE_WITH_IMM is split, too: the receiver's completion then has the tail's length, which its shim must mend.
+    pub split_imm: bool,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             tail_bytes: 1,
             depth: 2,
             ahead: 16,
+            split_imm: true,
         }
     }
 }
@@ -186,7 +189,7 @@ fn round_up(bytes: u32) -> u32 {
 /// Decides on a WR, with this many lanes up.
 pub fn plan(wr: &WrRef<'_>, settings: &Settings, lanes: u32) -> Plan {
     let f = &wr.fields;
-    if !is_splittable(f.opcode) {
+    if !is_splittable(f.opcode) || f.opcode == WRITE_WITH_IMM && !settings.split_imm {
         return Plan::Pass(Pass::Opcode);
     }
     let bytes = wr.bytes();
