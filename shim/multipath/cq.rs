@@ -19,6 +19,9 @@ const RECV: u32 = 1 << 7;
 /// Polled at once.
 const BATCH: usize = 16;
 
+/// Whose engine is to be told, and what, when the application gets a completion.
+type Told = Option<(&'static Flow, u64)>;
+
 /// A CQ of the application.
 pub struct CqState {
     cq: *mut ibv_cq,
@@ -28,7 +31,7 @@ pub struct CqState {
     flows: QpnTable<Flow>,
     count: AtomicU32,
     /// Polled by the helper; with what the engine is to be told when the application gets it. Under the CQ's lock.
-    kept: SpinLock<VecDeque<(ibv_wc, Option<(&'static Flow, u64)>)>>,
+    kept: SpinLock<VecDeque<(ibv_wc, Told)>>,
 }
 
 // SAFETY: the pointer is to a CQ, which any thread may use; all else is `Sync` by itself.
@@ -121,7 +124,7 @@ impl CqState {
 
     /// Lets engines see `all`; what is the application's moves to the front. Calls `keep` with each of these. Returns their
     /// number. The CQ's lock is held.
-    fn sift(&self, all: &mut [ibv_wc], mut keep: impl FnMut(&ibv_wc, Option<(&'static Flow, u64)>)) -> usize {
+    fn sift(&self, all: &mut [ibv_wc], mut keep: impl FnMut(&ibv_wc, Told)) -> usize {
         let mut kept = 0;
         for i in 0..all.len() {
             let wc = &mut all[i];

@@ -155,6 +155,7 @@ impl Lane {
             // SAFETY: as above.
             qp = unsafe { (m.verbs.create_qp)(m.pd, &raw mut init) };
         }
+        // SAFETY: null or a QP that was just created.
         let qp_num = unsafe { qp.as_ref() }?.qp_num;
         let mut attr = Given::default().0;
         attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
@@ -277,8 +278,9 @@ impl Lane {
         self.set_down();
         let qp = self.qp.swap(null_mut(), Release);
         if !qp.is_null() {
-            // SAFETY: our QP; posts to it are made under `work`'s lock, which was free of it since.
+            // Posts are made under this lock: those that had found it are over.
             drop(self.work.lock());
+            // SAFETY: our QP, which nobody finds any more.
             unsafe { (verbs.destroy_qp)(qp) };
         }
         let counted = self.counted.lock().take();

@@ -62,6 +62,8 @@ pub struct World {
     flows: Vec<&'static Flow>,
     /// The lanes' ends that were made, by their name.
     ends: HashMap<(LinkId, LaneId), LaneEnd>,
+    /// The peers' ends of those that they offered.
+    offered: HashMap<(LinkId, LaneId), LaneEnd>,
     /// Pairs that are agreed on: their link, and the pools of both sides.
     pairs: HashMap<QpPair, (LinkId, (u32, u32))>,
     leaving: Vec<Leaving>,
@@ -148,12 +150,11 @@ impl World {
 
     /// Descriptors that become readable when pieces complete.
     pub fn descriptors(&self, all: &mut Vec<libc::pollfd>) {
-        // SAFETY: channels that exist.
-        all.extend(self.cqs.iter().map(|c| libc::pollfd {
-            fd: unsafe { (*c.channel).fd },
-            events: libc::POLLIN,
-            revents: 0,
-        }));
+        for c in &self.cqs {
+            // SAFETY: a channel that exists.
+            let fd = unsafe { (*c.channel).fd };
+            all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        }
     }
 
     /// Takes the completions of all lanes, and what follows from them.
@@ -329,11 +330,8 @@ impl World {
 
     fn message(&mut self, r: &Rendezvous, link: LinkId, message: Message) {
         match message {
-            Message::LaneOffer(o) => {
-                if !self.accept(r, link, &o) {
-                    r.send(link, LaneRefuse { lane: o.lane, reason: Reason::Lane }.into());
-                }
-            }
+            Message::LaneOffer(o) if self.accept(r, link, &o) => {}
+            Message::LaneOffer(o) => _ = r.send(link, LaneRefuse { lane: o.lane, reason: Reason::Lane }.into()),
             Message::LaneAccept(a) => {
                 if let Some(group) = self.group_of(link, a.lane.pds)
                     && self.connect(group, a.lane, &a.end)
@@ -344,7 +342,7 @@ impl World {
             }
             Message::LaneReady(l) => {
                 if let Some(group) = self.group_of(link, l.lane.pds)
-                    && let Some(theirs) = self.ends.get(&(LinkId(u64::MAX - link.0), l.lane)).copied()
+                    && let Some(theirs) = self.offered.get(&(link, l.lane)).copied()
                 {
                     self.set_up(group, l.lane, &theirs);
                 }
@@ -404,7 +402,7 @@ impl World {
             return false;
         }
         // The offerer's end, for when it says that it is ready.
-        self.ends.insert((LinkId(u64::MAX - link.0), id), o.end);
+        self.offered.insert((link, id), o.end);
         r.send(link, LaneAccept { lane: id, end }.into());
         true
     }

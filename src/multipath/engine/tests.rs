@@ -65,6 +65,7 @@ impl Bench {
             tail_bytes: 1,
             depth: 2,
             ahead: 4,
+            split_imm: true,
         };
         let facts = QpFacts { max_send_wr: 4, max_send_sge: 2, max_inline_bytes: 16, sq_sig_all: false };
         let mut b = Bench { engine: Engine::new(facts, settings).unwrap(), notes: Notes::default() };

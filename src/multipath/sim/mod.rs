@@ -54,6 +54,7 @@ impl Setup {
             tail_bytes: rng.pick(&[1, 1, 64]),
             depth: rng.within(1, 3),
             ahead: rng.within(1, 6),
+            split_imm: true,
         };
         let facts = QpFacts {
             max_send_wr: rng.within(2, 20),

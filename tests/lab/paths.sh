@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Inside the laboratory: large messages of one QP travel over four paths, and what the application sees is what it was.
+# tests/litmus/run has the whole order contract; here are a few of its programs, and the counts.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lab/check.sh
+. tests/lab/perftest.sh
+
+paths() { for path in 1 2 3 4; do lab path $path rate "$1"; done; }
+
+export TELEREDUCE_PATHS=4
+paths 40mbit
+pair split ib_write_bw -s 1048576 -n 40 -t 4
+paths none
+is "paths: perftest ends well" 0 "$code"
+is "paths: the port's WRs and bytes are those posted" '[40,41943040,0]' \
+    "$(field split client '[.ports[0] | .wr_completed, .bytes_completed, .wr_outstanding]')"
+is "paths: there are four lanes, one per alias" '["10.1.0.1","10.1.0.2","10.1.0.3","10.1.0.4"]' \
+    "$(field split client '[.lanes[] | .local] | sort')"
+is "paths: each carried chunks, and none is left out" '[true,0]' \
+    "$(field split client '[([.lanes[] | .wr_completed > 0] | all), ([.lanes[] | .wr_outstanding] | add)]')"
+bytes=$(field split client '[.lanes[] | .bytes_completed] | add')
+holds "paths: together more than half of the bytes: $bytes" [ "${bytes:-0}" -gt 20971520 ]
+is "paths: nothing is missed" '[0,0,0,0,0]' "$(field split client '[.missed | del(.events_overwritten)[]]')"
+
+# litmus NAME: both sides under the library; a transport that broke says nothing, and is made again.
+litmus() {
+    local try target
+    for try in 1 2 3; do
+        LD_PRELOAD=$library target/litmus/litmus "$1" --ip 10.2.0.1 --slow 10.2.0.4 >"$work/target.txt" 2>&1 &
+        target=$!
+        LD_PRELOAD=$library timeout 60 target/litmus/litmus "$1" --ip 10.1.0.1 --slow 10.1.0.4 --peer 10.2.0.1 >"$work/source.txt" 2>&1
+        code=$?
+        wait_or_end "$target"
+        [ $code = 2 ] || break
+        echo "# litmus $1: try $try, $(tail -n 1 "$work/source.txt")"
+    done
+    [ $code = 0 ] && grep -q "^ok $1 target" "$work/target.txt" && return
+    cat "$work/source.txt" "$work/target.txt" | sed 's/^/# /'
+    return 1
+}
+
+export TELEREDUCE_SPLIT_MIN=4096
+lab path 4 delay 50ms
+for name in placed flag atomic send seqlock read overlap; do
+    holds "paths: litmus $name, with one slow path" litmus "$name"
+done
+lab path 4 delay none
+finish
