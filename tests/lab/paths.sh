@@ -31,10 +31,10 @@ litmus() {
         LD_PRELOAD=$library timeout 60 target/litmus/litmus "$1" --ip 10.1.0.1 --slow 10.1.0.4 --peer 10.2.0.1 >"$work/source.txt" 2>&1
         code=$?
         wait_or_end "$target"
-        [ $code = 2 ] || break
+        [ "$code" = 2 ] || break
         echo "# litmus $1: try $try, $(tail -n 1 "$work/source.txt")"
     done
-    [ $code = 0 ] && grep -q "^ok $1 target" "$work/target.txt" && return
+    [ "$code" = 0 ] && grep -q "^ok $1 target" "$work/target.txt" && return
     cat "$work/source.txt" "$work/target.txt" | sed 's/^/# /'
     return 1
 }

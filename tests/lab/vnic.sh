@@ -12,6 +12,7 @@ state() {
 add() { vnic add "$@" >/dev/null; }
 aliases() { vnic list rxeA | awk '$NF == "vnic" { print $1 }' | paste -sd' '; }
 
+filter=$(cat $conf/roceA/rp_filter)
 echo 1 >$conf/roceA/rp_filter
 before=$(state)
 holds "vnic: three aliases are made" add rxeA 3 --prefix 10.9.0.0/16
@@ -32,4 +33,5 @@ echo 0 >$conf/roceA/arp_announce
 is "vnic: all is as before" "$before" "$(state)"
 is "vnic: there is nothing to undo" 1 "$(vnic del rxeA >/dev/null 2>&1; echo $?)"
 is "vnic: a device that is none" 1 "$(vnic add rxeX 1 >/dev/null 2>&1; echo $?)"
+echo "$filter" >$conf/roceA/rp_filter
 finish
