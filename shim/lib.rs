@@ -5,7 +5,7 @@
 //! ([`lookup`]); both end in [`control_path`]. Posts and polls are inline functions that jump through the context's table,
 //! so the table is patched when the context is opened ([`context`], [`data_path`]); those of the extended interface jump
 //! through the QP and the CQ ([`extended_send`], [`extended_poll`]). Which libibverbs is behind a hook,
-//! [`library`] and [`linked`] know. Nothing at all happens before a program opens an RDMA device.
+//! [`library`] and [`linked`] know. With more than one path, [`multipath`] has hooks of its own in front of these. Nothing at all happens before a program opens an RDMA device.
 
 mod arena;
 mod context;

@@ -14,7 +14,8 @@
 //!          -> trtop         tools/trtop      what people look at
 //! ```
 //!
-//! Beside it, [`control`] is how the shims of two processes find each other, for lanes between them.
+//! With more than one path, [`multipath`] stands between account and real post, and between real poll and complete: it cuts
+//! large WRs into pieces for lanes. [`control`] is how the shims of two processes find each other and agree on lanes.
 //!
 //! This crate holds everything that needs neither hooks nor RDMA, and is tested without either.
 
