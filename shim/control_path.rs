@@ -61,6 +61,20 @@ fn hooked(way: Way) -> Hooked {
     if way.caller == 0 { Hooked::LookedUp } else { Hooked::Linked }
 }
 
+/// Creates what has more than the program asked for. If that fails, errno is as it was: the program's own call follows.
+fn tried<T>(create: impl FnOnce() -> *mut T) -> *mut T {
+    // SAFETY: errno is the calling thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let made = create();
+    if made.is_null() {
+        // SAFETY: as above.
+        unsafe { *errno = before };
+    }
+    made
+}
+
 pub unsafe fn ibv_open_device(way: Way, device: *mut ibv_device) -> *mut ibv_context {
     let (real, _inside) = real!(way.library, way.library.ibv_open_device(), (device), null_mut());
     // SAFETY: the caller's promise, passed on; `attach` gets what libibverbs returned.
@@ -131,11 +145,7 @@ pub unsafe fn ibv_create_cq(
         if multipath::is_on()
             && let Some(more) = cqe.checked_add(multipath::cq::EXTRA as c_int)
         {
-            let errno = *libc::__errno_location();
-            cq = real(ctx, more, cq_context, channel, comp_vector);
-            if cq.is_null() {
-                *libc::__errno_location() = errno;
-            }
+            cq = tried(|| real(ctx, more, cq_context, channel, comp_vector));
         }
         let roomy = !cq.is_null();
         if !roomy {
@@ -159,11 +169,7 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
     unsafe {
         let mut cq = null_mut();
         if let Some(mut more) = guard::run(|| with_what_we_read(counted(ctx)?, &*attr)).flatten() {
-            let errno = *libc::__errno_location();
-            cq = real(ctx, &raw mut more);
-            if cq.is_null() {
-                *libc::__errno_location() = errno;
-            }
+            cq = tried(|| real(ctx, &raw mut more));
         }
         if cq.is_null() {
             cq = real(ctx, attr);
@@ -325,9 +331,8 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
         let sig_all = (*attr).sq_sig_all != 0;
         let asked = (*attr).cap;
         if let Some(cap) = guard::run(|| multipath::enlarged(&asked, (*attr).qp_type, (*attr).send_cq)).flatten() {
-            let errno = *libc::__errno_location();
             (*attr).cap = cap;
-            let qp = real(pd, attr);
+            let qp = tried(|| real(pd, attr));
             if !qp.is_null() {
                 (*attr).cap.max_send_wr -= multipath::EXTRA_SEND_WRS;
                 guard::run(|| {
@@ -338,7 +343,6 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
                 });
                 return qp;
             }
-            *libc::__errno_location() = errno;
             (*attr).cap = asked;
         }
         let qp = real(pd, attr);

@@ -27,6 +27,8 @@ pub mod config;
 pub mod control;
 #[cfg(not(loom))]
 pub mod multipath;
+#[cfg(all(test, not(loom)))]
+mod seeded;
 #[cfg(not(loom))]
 pub mod shm;
 pub mod sync;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telereduce::control::api::Event;
-use telereduce::control::rendezvous::Rendezvous;
+use telereduce::control::rendezvous::{Rendezvous, without_signals};
 
 /// Between looks at the application's CQs, ns.
 const DRAW_EVERY_NS: i64 = 50_000;
@@ -92,16 +92,10 @@ impl Helper {
     /// Starts its thread, with all signals blocked.
     pub fn start(&'static self, rendezvous: Rendezvous) -> io::Result<()> {
         self.rendezvous.store(Box::into_raw(Box::new(rendezvous)), Release);
-        // SAFETY: sets of signals that are written before they are read.
-        unsafe {
-            let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        without_signals(|| {
             let thread = std::thread::Builder::new().name("telereduce-lane".into()).stack_size(STACK_BYTES);
-            let started = thread.spawn(move || guard::hot(|| self.live()));
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
-            started?;
-        }
+            thread.spawn(move || guard::hot(|| self.live()))
+        })?;
         HELPER.store(core::ptr::from_ref(self).cast_mut(), Release);
         Ok(())
     }

@@ -248,7 +248,7 @@ impl Rendezvous {
 }
 
 /// Runs `work` with all signals blocked, which threads started by it inherit.
-fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: all-zero signal sets are valid values; the calls write only these, and change this thread's mask alone.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (core::mem::zeroed(), core::mem::zeroed());

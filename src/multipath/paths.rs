@@ -4,7 +4,8 @@
 //! sends apart from the others'. GIDs are matched by address and never by index, since an index changes its GID when aliases
 //! come and go.
 
-use std::net::{IpAddr, Ipv6Addr};
+use crate::control::gid;
+use std::net::IpAddr;
 
 /// Lanes that one QP may have.
 pub const MOST: usize = 16;
@@ -65,16 +66,7 @@ pub struct Gid {
 impl Gid {
     /// The address that it stands for; a link-local one stands for none that could be routed.
     pub fn ip(&self) -> Option<IpAddr> {
-        address(self.gid)
-    }
-}
-
-/// The address that a RoCE v2 GID stands for, if it is one that can be routed.
-pub fn address(gid: [u8; 16]) -> Option<IpAddr> {
-    let v6 = Ipv6Addr::from(gid);
-    match v6.to_ipv4_mapped() {
-        Some(v4) => (!v4.is_unspecified()).then_some(IpAddr::V4(v4)),
-        None => (!v6.is_unspecified() && !v6.is_unicast_link_local() && !v6.is_multicast()).then_some(IpAddr::V6(v6)),
+        gid::ip(self.gid).ok()
     }
 }
 

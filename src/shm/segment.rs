@@ -321,6 +321,23 @@ pub fn raise(c: &AtomicU64, to: u64) {
     }
 }
 
+/// Changes the identity of a record whose `seq` guards it. One writer at a time.
+pub fn change_identity(seq: &AtomicU32, change: impl FnOnce()) {
+    let before = seq.load(Relaxed);
+    seq.store(before.wrapping_add(1), Relaxed);
+    // SYNC POINT: a reader that sees part of the change also sees the odd number.
+    core::sync::atomic::fence(Release);
+    change();
+    seq.store(before.wrapping_add(2), Release);
+}
+
+/// Stores a GID as two words of memory.
+pub fn put_gid(to: &[AtomicU64; 2], gid: [u8; 16]) {
+    for (word, half) in to.iter().zip(gid.chunks_exact(8)) {
+        word.store(u64::from_ne_bytes(half.try_into().expect("8 bytes")), Relaxed);
+    }
+}
+
 /// Stores a 32-bit identity field.
 #[inline]
 pub fn put(c: &AtomicU32, v: u32) {

@@ -5,8 +5,8 @@ use super::histogram;
 use super::registry::{Device, Telemetry};
 use crate::clock::realtime_ns;
 use crate::shm::layout::{LaneRecord, Life};
-use crate::shm::segment::{bump, put, raise};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, fence};
+use crate::shm::segment::{bump, change_identity, put, put_gid, raise};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Who a lane is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +31,12 @@ pub struct Lane {
     index: u32,
 }
 
-/// The words of a GID, as a segment holds them.
-fn words(gid: [u8; 16]) -> [u64; 2] {
-    let word = |from: usize| u64::from_ne_bytes(core::array::from_fn(|k| gid[from + k]));
-    [word(0), word(8)]
-}
-
 impl Telemetry {
     /// A lane came into being. `None`: the segment has no room, and it is not counted.
     pub fn create_lane(&self, device: &Device, who: &LaneIdentity) -> Option<Lane> {
         let (index, record) = self.lane_record()?;
         let port = self.port_of(device, who.port_num);
-        change_identity(record, || {
+        change_identity(&record.seq, || {
             fold::clear_lane(record);
             put(&record.path, who.path);
             put(&record.port, port);
@@ -50,8 +44,8 @@ impl Telemetry {
             put(&record.dest_qp_num, who.dest_qp_num);
             put(&record.qps, 0);
             record.created_ns.store(realtime_ns(), Relaxed);
-            let gids = record.local_gid.iter().zip(words(who.local_gid));
-            gids.chain(record.remote_gid.iter().zip(words(who.remote_gid))).for_each(|(to, w)| to.store(w, Relaxed));
+            put_gid(&record.local_gid, who.local_gid);
+            put_gid(&record.remote_gid, who.remote_gid);
             put(&record.life, Life::Live as u32);
         });
         Some(Lane { record, index })
@@ -60,21 +54,12 @@ impl Telemetry {
     /// The lane is gone. Chunks of it that are still out are dropped.
     pub fn retire_lane(&self, lane: Lane) {
         fold::drop_outstanding(&lane.record.post, &lane.record.done);
-        change_identity(lane.record, || {
+        change_identity(&lane.record.seq, || {
             put(&lane.record.qps, 0);
             put(&lane.record.life, Life::Retired as u32);
         });
         self.lane_record_retired(lane.index);
     }
-}
-
-fn change_identity(record: &LaneRecord, change: impl FnOnce()) {
-    let seq = record.seq.load(Relaxed);
-    record.seq.store(seq.wrapping_add(1), Relaxed);
-    // SYNC POINT: a reader that sees part of the change also sees the odd number.
-    fence(Release);
-    change();
-    record.seq.store(seq.wrapping_add(2), Release);
 }
 
 impl Lane {

@@ -20,7 +20,7 @@ use crate::shm::layout::{
     ContextRecord, CqRecord, Hooked, Kind, LaneRecord, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord,
     RingRecord, SrqRecord, cq_flags, flags,
 };
-use crate::shm::segment::{Identity, Segment, bump, put};
+use crate::shm::segment::{Identity, Segment, bump, put, put_gid};
 use crate::sync::{OwnedLock, SpinLock};
 use crate::table::gone::{self, Gone};
 use crate::table::{PtrMap, QpnTable};
@@ -267,9 +267,7 @@ impl Telemetry {
         put(&r.port, port);
         put(&r.lid, u32::from(address.lid));
         if let Some(gid) = address.gid {
-            let word = |from: usize| u64::from_ne_bytes(core::array::from_fn(|k| gid[from + k]));
-            r.gid[0].store(word(0), Relaxed);
-            r.gid[1].store(word(8), Relaxed);
+            put_gid(&r.gid, gid);
             put(&r.is_global, 1);
         }
         r.used.store(1, Release);

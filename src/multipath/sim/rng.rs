@@ -1,5 +1,7 @@
 //! Random numbers that a seed determines (splitmix64).
 
+use crate::seeded::splitmix64;
+
 /// The generator.
 pub struct Rng(u64);
 
@@ -9,11 +11,7 @@ impl Rng {
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix64(&mut self.0)
     }
 
     /// In `0..n`.

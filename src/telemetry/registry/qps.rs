@@ -2,8 +2,8 @@
 
 use super::{Control, Device, QpChange, RETAINED, Telemetry};
 use crate::clock::realtime_ns;
-use crate::shm::layout::{Life, NONE, QpRecord, flags};
-use crate::shm::segment::{bump, put};
+use crate::shm::layout::{Life, NONE, flags};
+use crate::shm::segment::{bump, change_identity, put};
 use crate::sync::OwnedGuard;
 use crate::table::gone;
 use crate::telemetry::cq::{Cq, LastQp};
@@ -31,7 +31,7 @@ impl Telemetry {
             return self.untracked();
         };
         let (record, detail) = (c.qps.get(index), c.details.get(index));
-        self.change_identity(record, || {
+        change_identity(&record.seq, || {
             put(&record.qp_num, spec.qp_num);
             put(&record.dest_qp_num, 0);
             put(&record.port, NONE);
@@ -48,7 +48,7 @@ impl Telemetry {
             put(&record.life, Life::Live as u32);
         });
         let Some(qp) = Qp::new(spec, address, index, record, detail, self.hot) else {
-            self.change_identity(record, || put(&record.life, Life::Free as u32));
+            change_identity(&record.seq, || put(&record.life, Life::Free as u32));
             c.qps.release(index);
             return self.untracked();
         };
@@ -58,15 +58,6 @@ impl Telemetry {
         drop(c);
         device.qps.set(spec.qp_num, Some(qp));
         self.objects.qps.insert(address, qp);
-    }
-
-    fn change_identity(&self, record: &QpRecord, change: impl FnOnce()) {
-        let seq = record.seq.load(Relaxed);
-        record.seq.store(seq.wrapping_add(1), Relaxed);
-        // SYNC POINT: a reader that sees part of the change also sees the odd number.
-        core::sync::atomic::fence(Release);
-        change();
-        record.seq.store(seq.wrapping_add(2), Release);
     }
 
     /// A record for a QP: an unused one, else that of the longest destroyed QP.
@@ -126,7 +117,7 @@ impl Telemetry {
         }
         let (port, peer) = (qp.port.load(Relaxed), qp.peer.load(Relaxed));
         qp.place.store(u64::from(peer) << 32 | u64::from(port.min(0xffff)) << 16, Relaxed);
-        self.change_identity(qp.record, || {
+        change_identity(&qp.record.seq, || {
             put(&qp.record.port, port);
             put(&qp.record.peer, peer);
             if let Some(n) = change.dest_qp_num {
@@ -232,11 +223,11 @@ impl Telemetry {
         let mut c = self.control();
         drop(self.quiesce(qp));
         if fold::is_untouched(qp.record) {
-            self.change_identity(qp.record, || put(&qp.record.life, Life::Free as u32));
+            change_identity(&qp.record.seq, || put(&qp.record.life, Life::Free as u32));
             c.qps.release(qp.index);
         } else {
             qp.record.retired_ns.store(realtime_ns(), Relaxed);
-            self.change_identity(qp.record, || put(&qp.record.life, Life::Retired as u32));
+            change_identity(&qp.record.seq, || put(&qp.record.life, Life::Retired as u32));
             c.qps.retire(qp.index);
         }
         // Completions cannot find it any more, and those that had are done: it was hidden under its CQs' locks. Posts to a
