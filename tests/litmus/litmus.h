@@ -24,7 +24,7 @@ enum { KEPT = 0, VIOLATED = 1, BROKE = 2, ALONE = 3 };
 struct side;
 
 struct litmus {
-	int number; /* 0: one that has none of its own */
+	int number; /* 0: one that has none of its own; -1: it measures, and is in no list */
 	const char *name;
 	void (*source)(struct side *), (*target)(struct side *);
 	const char *broken; /* the kinds of `--broken`, by spaces */
@@ -52,6 +52,9 @@ struct side {
 	size_t size; /* of a large message, bytes */
 	unsigned rounds, port;
 	uint64_t seed, total;
+	/* of flood: messages in flight; ms before it starts, and between posts; READs */
+	unsigned depth, warm, every;
+	bool reads;
 	/* In WRs: what the SQ took elsewhere, and what its size was said to be there (0: not known); what a query says here. */
 	uint32_t full, cap, queried_sq;
 	int tcp;
@@ -77,7 +80,8 @@ struct side {
 };
 
 extern const struct litmus placed, duplex, flag, atomic_, send_, imm, last_byte, seqlock, read_, overlap, unsignaled, sleeper,
-	error_, rkey, reuse, killed, fork_, threads, srq, shapes, random_;
+	error_, rkey, reuse, killed, fork_, threads, srq, shapes, random_,
+	flood;
 
 /* ---- verdicts, each of which ends the process ---- */
 

@@ -12,7 +12,7 @@
 
 static const struct litmus *const all[] = {
 	&placed, &duplex, &flag, &atomic_, &send_, &imm, &last_byte, &seqlock, &read_, &overlap, &unsignaled, &sleeper, &error_,
-	&rkey, &reuse, &killed, &fork_, &threads, &srq, &shapes, &random_,
+	&rkey, &reuse, &killed, &fork_, &threads, &srq, &shapes, &random_, &flood,
 };
 #define PROGRAMS (sizeof(all) / sizeof(*all))
 
@@ -34,7 +34,8 @@ static void hung(int sig)
 static int list(void)
 {
 	for (size_t i = 0; i < PROGRAMS; i++)
-		printf("%d %s %s\n", all[i]->number, all[i]->name, all[i]->broken);
+		if (all[i]->number >= 0)
+			printf("%d %s %s\n", all[i]->number, all[i]->name, all[i]->broken);
 	return 0;
 }
 
@@ -42,6 +43,7 @@ static int usage(void)
 {
 	fprintf(stderr, "usage: litmus NAME --ip IP [--slow IP] [--peer IP] [--size BYTES] [--rounds N] [--seed N] [--full WRS] [--cap WRS]\n"
 			"              [--total BYTES] [--notify] [--extended] [--lossy] [--limit SECONDS] [--broken KIND]\n"
+			"       litmus flood --ip IP [--peer IP] [--size BYTES] [--rounds N] [--depth N] [--read] [--warm MS] [--every MS]\n"
 			"       litmus list\n");
 	return 64;
 }
@@ -52,7 +54,8 @@ static void options(struct side *s, int argc, char **argv)
 		{ "ip", 1, 0, 'i' },	 { "slow", 1, 0, 'w' },	  { "peer", 1, 0, 'p' },   { "size", 1, 0, 's' },
 		{ "rounds", 1, 0, 'r' }, { "seed", 1, 0, 'e' },	  { "full", 1, 0, 'f' },   { "limit", 1, 0, 'l' },
 		{ "total", 1, 0, 't' },	 { "broken", 1, 0, 'b' }, { "notify", 0, 0, 'n' }, { "extended", 0, 0, 'x' },
-		{ "cap", 1, 0, 'c' },	 { "lossy", 0, 0, 'y' },  { 0 },
+		{ "cap", 1, 0, 'c' },	 { "lossy", 0, 0, 'y' },  { "depth", 1, 0, 'd' },
+		{ "warm", 1, 0, 'm' },	 { "every", 1, 0, 'v' },  { "read", 0, 0, 'R' },  { 0 },
 	};
 	unsigned limit = 90;
 
@@ -72,12 +75,16 @@ static void options(struct side *s, int argc, char **argv)
 		case 'n': s->notify = true; break;
 		case 'x': s->extended = true; break;
 		case 'y': s->lossy = true; break;
+		case 'd': s->depth = (unsigned)strtoul(optarg, NULL, 0); break;
+		case 'm': s->warm = (unsigned)strtoul(optarg, NULL, 0); break;
+		case 'v': s->every = (unsigned)strtoul(optarg, NULL, 0); break;
+		case 'R': s->reads = true; break;
 		default: exit(usage());
 		}
 	s->is_source = s->peer_ip;
 	if (!s->rounds)
 		s->rounds = s->prog->rounds;
-	if (!s->ip || s->size < 2 * LARGE || s->size % 64 || !s->rounds || (s->broken && !s->slow_ip))
+	if (!s->ip || s->size < 2 * LARGE || s->size % 64 || !s->rounds || !s->depth || (s->broken && !s->slow_ip))
 		exit(usage());
 	signal(SIGALRM, hung);
 	alarm(limit);
@@ -85,7 +92,7 @@ static void options(struct side *s, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct side s = { .size = 1 << 20, .seed = 1 };
+	struct side s = { .size = 1 << 20, .seed = 1, .depth = 1 };
 
 	if (argc == 2 && !strcmp(argv[1], "list"))
 		return list();
