@@ -129,7 +129,7 @@ impl Default for Config {
             min_event_bytes: 16,
             dir: crate::shm::discover::DEFAULT_DIR.into(),
             paths: Paths::Single,
-            split: Split { min_split_bytes: 262_144, split_imm: false, ..Split::default() },
+            split: Split { split_imm: false, ..Split::of(262_144) },
         }
     }
 }
@@ -177,7 +177,9 @@ impl Config {
         }
         if let Some(v) = set("TELEREDUCE_SPLIT_MIN") {
             match v.parse() {
-                Ok(n) if (1024..=1 << 31).contains(&n) => c.split.min_split_bytes = n,
+                Ok(n) if (1024..=1 << 31).contains(&n) => {
+                    c.split = Split { split_imm: c.split.split_imm, ..Split::of(n) }
+                }
                 _ => bad("TELEREDUCE_SPLIT_MIN", &v),
             }
         }

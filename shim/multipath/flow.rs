@@ -7,7 +7,7 @@ use crate::data_path;
 use crate::guard;
 use core::ffi::c_int;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_send_wr, ibv_wc};
 use std::sync::Mutex;
 use telereduce::control::wire::{Psns, QpPair};
@@ -67,6 +67,9 @@ pub struct Flow {
     pub cq: &'static CqState,
     inner: SpinLock<Inner>,
     quiet: AtomicBool,
+    /// What the engine said when it was last asked: it has pieces for lanes; it waits for a completion.
+    wants: AtomicBool,
+    waits: AtomicBool,
     /// The departure that the peer has answered.
     pub answered: AtomicU64,
     /// As above.
@@ -165,6 +168,8 @@ impl Flow {
             cq,
             inner: SpinLock::new(inner),
             quiet: AtomicBool::new(false),
+            wants: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             answered: AtomicU64::new(0),
             connection: Mutex::default(),
         });
@@ -215,7 +220,7 @@ impl Flow {
         if let Some(group) = inner.group
             && inner.engine.wants_lanes()
         {
-            inner.engine.feed(&mut group.room(), &mut hands);
+            inner.engine.feed(&mut group.offers(), &mut hands);
         }
         if hands.breaks {
             let mut error = Given::default().0;
@@ -230,7 +235,9 @@ impl Flow {
         {
             helper::revoke(group, hands.revokes);
         }
-        if inner.engine.waits_for_primary() {
+        self.wants.store(inner.engine.wants_lanes(), Relaxed);
+        let waits = inner.engine.waits_for_primary();
+        if !self.waits.swap(waits, Relaxed) && waits {
             helper::wake();
         }
         result
@@ -239,7 +246,7 @@ impl Flow {
     /// A send completion of it was polled. `None`: it is the engine's own. Else it is changed to what the application is to
     /// see, and [`Flow::delivered`] is to be told the number when it does.
     pub fn completed(&'static self, wc: &mut ibv_wc) -> Option<u64> {
-        match self.with(|engine, hands| engine.primary_completed(wc.wr_id, wc.status, wc.vendor_err, hands)) {
+        match self.with(|engine, hands| engine.primary_completed(wc.wr_id, wc.status, hands)) {
             Verdict::Swallow => None,
             Verdict::Deliver(fix) => {
                 if let Some(bytes) = fix.byte_len {
@@ -267,8 +274,8 @@ impl Flow {
     pub fn join(&'static self, group: &'static Group) {
         let mut inner = self.inner.lock();
         inner.group = Some(group);
-        self.with_locked(&mut inner, |engine, _| {
-            group.up().for_each(|lane| engine.lane_up(lane));
+        self.with_locked(&mut inner, |engine, hands| {
+            group.up().for_each(|lane| engine.lane_up(lane, hands));
         });
     }
 
@@ -292,17 +299,21 @@ impl Flow {
         self.with(|engine, hands| engine.lane_revoked(lane, hands));
     }
 
+    /// There may be lanes soon, or not any more.
+    pub fn expect_lanes(&'static self, expected: bool) {
+        self.with(|engine, hands| engine.expect_lanes(expected, hands));
+    }
+
     /// Looks whether pieces can go, now that lanes have room.
     pub fn feed(&'static self) {
-        let mut inner = self.inner.lock();
-        if inner.engine.wants_lanes() {
-            self.with_locked(&mut inner, |_, _| ());
+        if self.wants.load(Relaxed) {
+            self.with(|_, _| ());
         }
     }
 
     /// Whether somebody must poll its CQ even if the application does not.
     pub fn waits(&self) -> bool {
-        self.inner.lock().engine.waits_for_primary()
+        self.waits.load(Relaxed)
     }
 
     /// Nothing new starts.

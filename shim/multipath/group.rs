@@ -1,6 +1,7 @@
 //! Lanes: the library's own QPs, one per path, shared by all QPs of a PD that are connected to one PD of another process.
 
 use super::flow::{Flow, Given};
+use super::pace::Pace;
 use super::verbs::Verbs;
 use crate::state;
 use core::ffi::c_int;
@@ -14,6 +15,7 @@ use telereduce::control::api::LinkId;
 use telereduce::control::wire::{LaneEnd, LaneId};
 use telereduce::multipath::driver::LanePosting;
 use telereduce::multipath::paths::{Gid, MOST};
+use telereduce::multipath::schedule::Offer;
 use telereduce::multipath::wr::{Fields, SIGNALED, WrRef};
 use telereduce::sync::SpinLock;
 use telereduce::telemetry::lane::{Lane as Counted, LaneIdentity};
@@ -48,6 +50,7 @@ pub struct Lane {
     post: PostSend,
     up: AtomicBool,
     in_flight: AtomicU32,
+    pace: Pace,
     work: SpinLock<[Option<Work>; ROOM as usize]>,
     counted: SpinLock<Option<Counted>>,
 }
@@ -97,10 +100,14 @@ impl Group {
         (0..MOST).filter(|i| self.lane(*i).is_some_and(Lane::is_up))
     }
 
-    /// How many pieces each takes now.
-    pub fn room(&self) -> [u32; MOST] {
+    /// What each offers now.
+    pub fn offers(&self) -> [Offer; MOST] {
+        let now = state::CLOCK.stamp();
         core::array::from_fn(|i| {
-            self.lane(i).filter(|l| l.is_up()).map_or(0, |l| ROOM.saturating_sub(l.in_flight.load(Relaxed)))
+            self.lane(i).filter(|l| l.is_up()).map_or(Offer::default(), |l| Offer {
+                room: ROOM.saturating_sub(l.in_flight.load(Relaxed)),
+                speed: l.pace.speed(now),
+            })
         })
     }
 
@@ -187,6 +194,7 @@ impl Lane {
             post: m.post,
             up: AtomicBool::new(false),
             in_flight: AtomicU32::new(0),
+            pace: Pace::default(),
             work: SpinLock::new([None; ROOM as usize]),
             counted: SpinLock::new(None),
         }));
@@ -323,10 +331,13 @@ impl Lane {
     pub fn completed(&self, wc: &ibv_wc) -> Option<(&'static Flow, u64)> {
         let work = self.work.lock().get_mut((wc.wr_id & 0xff) as usize)?.take()?;
         self.in_flight.fetch_sub(1, Relaxed);
+        let now = state::CLOCK.stamp();
+        if wc.status == ibv_wc_status::IBV_WC_SUCCESS {
+            self.pace.done(work.bytes, work.stamp, now);
+        }
         if let Some(c) = &*self.counted.lock() {
             let bytes = u64::from(work.bytes);
             if wc.status == ibv_wc_status::IBV_WC_SUCCESS {
-                let now = state::CLOCK.stamp();
                 let ns = state::CLOCK.ticks_to_ns(now.saturating_sub(work.stamp)).max(1);
                 c.completed(bytes, ns, state::CLOCK.real_ns(now));
             } else {

@@ -8,11 +8,12 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Acquire, Or
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use telereduce::control::api::Event;
 use telereduce::control::rendezvous::{Rendezvous, without_signals};
 
-/// Between looks at the application's CQs, ns.
-const DRAW_EVERY_NS: i64 = 50_000;
+/// Between looks at the application's CQs.
+const DRAW_EVERY: Duration = Duration::from_micros(50);
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -127,13 +128,19 @@ impl Helper {
 
     fn live(&self) {
         let mut fds = Vec::new();
-        let mut draws = false;
+        let (mut draws, mut look_again) = (false, None::<Instant>);
         loop {
             fds.clear();
             fds.push(libc::pollfd { fd: self.wake.load(Relaxed), events: libc::POLLIN, revents: 0 });
             self.world().descriptors(&mut fds);
-            let short = libc::timespec { tv_sec: 0, tv_nsec: DRAW_EVERY_NS };
-            let timeout = if draws { &raw const short } else { core::ptr::null() };
+            let wait = match look_again {
+                _ if draws => Some(DRAW_EVERY),
+                Some(end) => Some(end.saturating_duration_since(Instant::now())),
+                None => None,
+            };
+            let wait =
+                wait.map(|w| libc::timespec { tv_sec: w.as_secs() as i64, tv_nsec: i64::from(w.subsec_nanos()) });
+            let timeout = wait.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
             // SAFETY: descriptors and a time that are only read.
             unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout, core::ptr::null()) };
             let mut count = 0u64;
@@ -146,6 +153,7 @@ impl Helper {
             inbox.events.into_iter().for_each(|e| world.event(r, e));
             inbox.revokes.into_iter().for_each(|(g, lanes)| world.revoke(r, g, lanes));
             world.poll_lanes(r);
+            look_again = world.give_up_expecting(Instant::now());
             draws = world.draw();
         }
     }

@@ -15,6 +15,7 @@ pub mod cq;
 pub mod flow;
 mod group;
 mod helper;
+mod pace;
 mod verbs;
 mod world;
 mod wr;
@@ -38,6 +39,9 @@ use telereduce::telemetry::qp::Qp;
 
 /// A QP that leaves RTS waits no longer than this for its pieces.
 const LEAVE: Duration = Duration::from_millis(1000);
+
+/// For so long after its connection a QP expects lanes.
+const EXPECT: Duration = Duration::from_millis(1000);
 
 const UNTRIED: u8 = 0;
 const RUNS: u8 = 1;
@@ -225,9 +229,12 @@ fn claim(flow: &'static Flow, sends: bool) {
         let mut world = helper.world();
         let pool = world.pool_of(&config.paths, flow)?;
         flow.connection.lock().ok()?.pool = Some(pool);
-        drop(world);
         r.listen(mine).ok()?;
+        world.expects(flow, pair, Instant::now() + EXPECT);
+        drop(world);
+        flow.expect_lanes(true);
         r.claim(pair, psns);
+        helper::wake();
         Some(())
     };
     go();

@@ -9,6 +9,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_gid_entry, ibv_pd, ibv_wc, ibv_wc_status};
 use std::collections::HashMap;
+use std::time::Instant;
 use telereduce::control::Reason;
 use telereduce::control::api::{Event, LinkId, OurQp};
 use telereduce::control::rendezvous::Rendezvous;
@@ -60,6 +61,12 @@ pub struct World {
     lanes: Vec<(&'static Lane, &'static Group)>,
     cqs: Vec<LaneCq>,
     flows: Vec<&'static Flow>,
+    /// The last one that claimed to have an address.
+    owners: HashMap<QpAddr, &'static Flow>,
+    /// QPs that expect lanes, until when.
+    expecting: Vec<(&'static Flow, Instant)>,
+    /// The QP that is fed first.
+    turn: usize,
     /// The lanes' ends that were made, by their name.
     ends: HashMap<(LinkId, LaneId), LaneEnd>,
     /// The peers' ends of those that they offered.
@@ -83,21 +90,45 @@ impl World {
     pub fn remove(&mut self, flow: &'static Flow) {
         self.flows.retain(|f| !core::ptr::eq(*f, flow));
         self.leaving.retain(|l| !core::ptr::eq(l.flow, flow));
+        self.owners.retain(|_, f| !core::ptr::eq(*f, flow));
+        self.expecting.retain(|(f, _)| !core::ptr::eq(*f, flow));
         self.count_users();
+    }
+
+    /// A QP is connected, and expects lanes until `end`.
+    pub fn expects(&mut self, flow: &'static Flow, pair: QpPair, end: Instant) {
+        self.owners.insert(pair.mine, flow);
+        self.expecting.retain(|(f, _)| !core::ptr::eq(*f, flow));
+        self.expecting.push((flow, end));
+    }
+
+    /// QPs that expected lanes in vain do not any more. When to look again.
+    pub fn give_up_expecting(&mut self, now: Instant) -> Option<Instant> {
+        self.expecting.retain(|(flow, end)| {
+            if *end <= now {
+                flow.expect_lanes(false);
+            }
+            *end > now
+        });
+        self.expecting.iter().map(|(_, end)| *end).min()
+    }
+
+    fn expects_no_more(&mut self, pair: &QpPair) {
+        if let Some(flow) = self.flow(pair) {
+            self.expecting.retain(|(f, _)| !core::ptr::eq(*f, flow));
+            flow.expect_lanes(false);
+        }
     }
 
     /// A QP by its address, for the side channel.
     pub fn find(&self, qp: &QpAddr) -> Option<OurQp> {
-        self.flows.iter().find_map(|f| {
-            let c = f.connection.lock().ok()?;
-            let (pair, psns, pool) = (c.pair.filter(|p| p.mine == *qp)?, c.psns?, c.pool?);
-            Some(OurQp { peer: Some(pair.yours), psns, pool })
-        })
+        let c = self.owners.get(qp)?.connection.lock().ok()?;
+        let (pair, psns, pool) = (c.pair.filter(|p| p.mine == *qp)?, c.psns?, c.pool?);
+        Some(OurQp { peer: Some(pair.yours), psns, pool })
     }
 
     fn flow(&self, pair: &QpPair) -> Option<&'static Flow> {
-        let named = |f: &&&'static Flow| f.connection.lock().is_ok_and(|c| c.pair == Some(*pair));
-        self.flows.iter().find(named).copied()
+        self.owners.get(&pair.mine).copied().filter(|f| f.connection.lock().is_ok_and(|c| c.pair == Some(*pair)))
     }
 
     /// The pool of a QP that is about to be in RTS: number, from 0. `None`: its port has one path only.
@@ -193,8 +224,11 @@ impl World {
                 }
             }
         }
-        if any {
-            self.flows.iter().for_each(|f| f.feed());
+        if any && !self.flows.is_empty() {
+            // Not always the same one first.
+            self.turn = (self.turn + 1) % self.flows.len();
+            let (early, late) = self.flows.split_at(self.turn);
+            late.iter().chain(early).for_each(|f| f.feed());
         }
         self.answer_the_quiet(r);
     }
@@ -257,6 +291,7 @@ impl World {
                     }
                 }
                 for pair in pairs {
+                    self.expects_no_more(&pair);
                     self.pairs.remove(&pair);
                     // Nobody will answer.
                     if let Some(f) = self.flow(&pair) {
@@ -265,7 +300,8 @@ impl World {
                 }
                 self.count_users();
             }
-            Event::Failed { .. } | Event::Stopped => {}
+            Event::Failed { pair, .. } => self.expects_no_more(&pair),
+            Event::Stopped => {}
         }
     }
 

@@ -10,6 +10,9 @@
 //! by `marks`, one for each signaled WR there. If that leaves earlier WRs open, the split WR's first piece, the *head*,
 //! goes on the primary behind them, signaled, and its completion says that they are done.
 //!
+//! While lanes are expected (the peer's shim is being asked), large WRs go whole, but only two at a time, so that those
+//! behind them can still be split when the lanes are there. The driver sees to it that this lasts no longer than it may.
+//!
 //! What is held is never more than the application's queue would hold, WRs and bytes.
 //!
 //! The engine is not thread-safe: the driver has a lock per QP around every call. Whoever polls the application's CQ
@@ -35,9 +38,9 @@ use std::collections::VecDeque;
 /// WRs that the primary's send queue must take beyond the application's `max_send_wr`: one head.
 pub const EXTRA_SEND_WRS: u32 = 1;
 
-/// Completions that the primary's CQ must hold beyond what the application counted on, per QP: one head's, and one of a
-/// tail that only the engine wants to hear of.
-pub const EXTRA_CQES: u32 = 2;
+/// Completions that the primary's CQ must hold beyond what the application counted on, per QP: one head's, and of WRs that
+/// only the engine wants to hear of one tail's, and two that went whole while lanes were expected.
+pub const EXTRA_CQES: u32 = 4;
 
 /// What the engine needs to know of its QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +93,10 @@ pub struct Engine {
     chunks: Chunks,
     lanes: Vec<LaneState>,
     lanes_up: u32,
+    /// There may be lanes soon.
+    expects_lanes: bool,
+    /// The last two WRs that went whole meanwhile; the next one waits for the first of them.
+    ahead_of_lanes: [u64; 2],
     turns: Turns,
     scratch: Vec<Sge>,
     spare: Vec<Op>,
@@ -126,6 +133,8 @@ impl Engine {
             chunks: Chunks::default(),
             lanes: Vec::new(),
             lanes_up: 0,
+            expects_lanes: false,
+            ahead_of_lanes: [0; 2],
             turns: Turns::default(),
             scratch: Vec::new(),
             spare: Vec::new(),
@@ -193,7 +202,7 @@ impl Engine {
         if !self.ready || self.flushing || self.breaking {
             return Plan::Pass(Pass::NotReady);
         }
-        match plan::plan(wr, &self.settings, self.lanes_up) {
+        match plan::plan(wr, &self.settings, self.has_or_expects_lanes()) {
             Plan::Split(_) if self.refused => Plan::Pass(Pass::LaneRefused),
             plan => plan,
         }
@@ -291,7 +300,9 @@ impl Engine {
             Form::Split(_) => op.start_after > self.acked,
             _ => false,
         };
-        self.stalled || self.ops.front().is_some_and(|op| op.head == Head::Posted || waits(op))
+        let lacks_lanes = |op: &Op| matches!(op.form, Form::Split(_)) && self.lanes_up == 0;
+        let front = |op: &Op| op.head == Head::Posted || waits(op) || lacks_lanes(op);
+        self.stalled || self.ops.front().is_some_and(front)
     }
 
     /// Whether no piece of this QP is in flight on a lane, nor lost and still able to arrive.
@@ -348,12 +359,16 @@ impl Engine {
         for lane in &mut self.lanes {
             lane.turn.up = false;
         }
-        self.lanes_up = 0;
+        (self.lanes_up, self.expects_lanes, self.ahead_of_lanes) = (0, false, [0; 2]);
+    }
+
+    fn has_or_expects_lanes(&self) -> bool {
+        self.lanes_up > 0 || self.expects_lanes
     }
 
     /// Sets what the fast path compares with.
     fn refresh(&mut self) {
-        let splits = self.ready && !self.flushing && !self.breaking && !self.refused && self.lanes_up > 0;
+        let splits = self.ready && !self.flushing && !self.breaking && !self.refused && self.has_or_expects_lanes();
         self.threshold_bytes = if splits { u64::from(self.settings.min_split_bytes.max(1)) } else { u64::MAX };
     }
 

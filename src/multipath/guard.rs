@@ -19,8 +19,6 @@ pub(super) enum Guard {
     SwallowHead,
     /// A tail's completion says the whole length (C1).
     Length,
-    /// A failed head passes its status on to its WR (C7).
-    Blame,
     /// A WR is not posted whole while pieces of it may still arrive (C7, C12).
     Settle,
     /// A WR that lanes refuse is posted whole (C7).
@@ -37,7 +35,7 @@ pub(super) enum Guard {
 
 #[cfg(test)]
 impl Guard {
-    pub(super) const ALL: [Guard; 15] = [
+    pub(super) const ALL: [Guard; 14] = [
         Guard::TailLast,
         Guard::HoldBack,
         Guard::StrictWait,
@@ -46,7 +44,6 @@ impl Guard {
         Guard::Fence,
         Guard::SwallowHead,
         Guard::Length,
-        Guard::Blame,
         Guard::Settle,
         Guard::Whole,
         Guard::Limit,

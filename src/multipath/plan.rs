@@ -1,8 +1,9 @@
 //! Step *plan*: does this WR pass as it is, and if not, where is it cut?
 //!
 //! Pure arithmetic. A [`Cut`] is a handful of numbers, whatever the size of the message; its pieces are computed when
-//! they are needed. Cuts lie at multiples of [`ALIGN`] of the *remote* address, so that no cache line or TLP of the
-//! target is written by two pieces. The last piece, the *tail*, is short: it starts after all others have arrived, and so
+//! they are needed: a lane takes a run of equal *units*, as many as suit it at that moment (see
+//! [`schedule`](super::schedule)). Cuts lie at multiples of [`ALIGN`] of the *remote* address, so that no cache line or TLP
+//! of the target is written by two pieces. The last piece, the *tail*, is short: it starts after all others have arrived, and so
 //! costs the message one round trip, in which little else travels.
 
 use super::wr::{INLINE, READ, WRITE, WRITE_WITH_IMM, WrRef};
@@ -30,9 +31,9 @@ pub struct Settings {
     pub mode: Mode,
     /// Smallest message that is split, bytes.
     pub min_split_bytes: u32,
-    /// Smallest body piece that is worth its work request, bytes; rounded up to a multiple of [`ALIGN`].
-    pub min_chunk_bytes: u32,
-    /// Largest body piece, bytes; rounded likewise. Large enough to keep a path busy for longer than the CPU needs.
+    /// The unit: smallest body piece that is worth its work request, bytes; rounded up to a multiple of [`ALIGN`].
+    pub unit_bytes: u32,
+    /// Largest body piece, bytes, in whole units. Large enough to keep a path busy for longer than the CPU needs.
     pub max_chunk_bytes: u32,
     /// The tail has at least this many bytes, and less than [`ALIGN`] more; 0 counts as 1.
     pub tail_bytes: u32,
@@ -44,12 +45,19 @@ pub struct Settings {
     pub split_imm: bool,
 }
 
+impl Settings {
+    /// Settings for messages of this many bytes and more, whose units are an eighth of it, within reason.
+    pub fn of(min_split_bytes: u32) -> Settings {
+        Settings { min_split_bytes, unit_bytes: (min_split_bytes / 8).clamp(512, 32 << 10), ..Settings::default() }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
             mode: Mode::Strict,
             min_split_bytes: 128 << 10,
-            min_chunk_bytes: 32 << 10,
+            unit_bytes: 32 << 10,
             max_chunk_bytes: 1 << 20,
             tail_bytes: 1,
             depth: 2,
@@ -75,7 +83,7 @@ pub enum Pass {
     Small,
     /// Inline data.
     Inline,
-    /// It would make fewer than two body pieces.
+    /// It would make fewer than two units.
     FewPieces,
     /// Longer than a message may be; the provider will say so.
     TooLong,
@@ -142,22 +150,22 @@ pub struct Piece {
     pub length: u32,
 }
 
-/// How a message is cut. Pieces are numbered from 0; the last one is the tail, all others are bodies.
+/// How a message is cut: into units, numbered from 0, whose runs are the bodies; and a tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Message, bytes.
     length: u32,
     /// By how much the remote address is past a multiple of [`ALIGN`].
     past: u32,
-    /// Bytes of a body piece, the first and the last one's may be less; a multiple of [`ALIGN`].
+    /// Bytes of a unit, the first and the last one's may be less; a multiple of [`ALIGN`].
     step: u32,
     /// Where the tail starts, counted from the last multiple of [`ALIGN`] before the message.
     tail_at: u32,
 }
 
 impl Cut {
-    /// Number of body pieces, at least 2.
-    pub fn bodies(&self) -> u32 {
+    /// Number of units, at least 2.
+    pub fn units(&self) -> u32 {
         self.tail_at.div_ceil(self.step)
     }
 
@@ -166,12 +174,17 @@ impl Cut {
         self.length
     }
 
-    /// Body piece `i`.
-    pub fn body(&self, i: u32) -> Piece {
-        debug_assert!(i < self.bodies());
-        let start = (i * self.step).max(self.past);
+    /// Bytes of a unit.
+    pub fn unit_bytes(&self) -> u32 {
+        self.step
+    }
+
+    /// The body of `count` units from `first` on.
+    pub fn body(&self, first: u32, count: u32) -> Piece {
+        debug_assert!(count > 0 && first + count <= self.units());
+        let start = (first * self.step).max(self.past);
         // Near 2^32 only if the message ends there, and then the tail is before it.
-        let end = (u64::from(i + 1) * u64::from(self.step)).min(u64::from(self.tail_at)) as u32;
+        let end = (u64::from(first + count) * u64::from(self.step)).min(u64::from(self.tail_at)) as u32;
         Piece { offset: start - self.past, length: end - start }
     }
 
@@ -186,8 +199,8 @@ fn round_up(bytes: u32) -> u32 {
     bytes.clamp(1, 1 << 30).next_multiple_of(ALIGN)
 }
 
-/// Decides on a WR, with this many lanes up.
-pub fn plan(wr: &WrRef<'_>, settings: &Settings, lanes: u32) -> Plan {
+/// Decides on a WR. `lanes`: some are up, or may soon be.
+pub fn plan(wr: &WrRef<'_>, settings: &Settings, lanes: bool) -> Plan {
     let f = &wr.fields;
     if !is_splittable(f.opcode) || f.opcode == WRITE_WITH_IMM && !settings.split_imm {
         return Plan::Pass(Pass::Opcode);
@@ -205,25 +218,21 @@ pub fn plan(wr: &WrRef<'_>, settings: &Settings, lanes: u32) -> Plan {
     if f.remote_addr.checked_add(bytes).is_none() {
         return Plan::Pass(Pass::Wraps);
     }
-    if lanes == 0 {
+    if !lanes {
         return Plan::Pass(Pass::NoLane);
     }
-    cut(f.remote_addr, bytes as u32, settings, lanes).map_or(Plan::Pass(Pass::FewPieces), Plan::Split)
+    cut(f.remote_addr, bytes as u32, settings).map_or(Plan::Pass(Pass::FewPieces), Plan::Split)
 }
 
-fn cut(remote_addr: u64, length: u32, settings: &Settings, lanes: u32) -> Option<Cut> {
+fn cut(remote_addr: u64, length: u32, settings: &Settings) -> Option<Cut> {
     let past = (remote_addr % u64::from(ALIGN)) as u32;
     let last = (past + length).checked_sub(settings.tail_bytes.max(1))?;
     let tail_at = last - last % ALIGN;
     if tail_at <= past {
         return None;
     }
-    // Each lane's fill, if the message has as much; else less for each, but nothing smaller than is worth it.
-    let fill = length / lanes.saturating_mul(settings.depth.max(1)).max(1);
-    let (least, most) = (round_up(settings.min_chunk_bytes), round_up(settings.max_chunk_bytes));
-    let step = round_up(fill).min(most).max(least);
-    let c = Cut { length, past, step, tail_at };
-    (c.bodies() >= 2).then_some(c)
+    let c = Cut { length, past, step: round_up(settings.unit_bytes), tail_at };
+    (c.units() >= 2).then_some(c)
 }
 
 #[cfg(test)]

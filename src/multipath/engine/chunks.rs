@@ -1,12 +1,16 @@
 //! The pieces that are in flight on lanes, or lost and still able to arrive.
 
+use super::op::Run;
+
 /// One piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     /// Number of its WR; 0: that WR was forgotten by a RESET.
     pub seq: u64,
-    /// Which body it is.
-    pub body: u32,
+    /// Which units it has.
+    pub run: Run,
+    /// Bytes.
+    pub bytes: u32,
     pub lane: usize,
     /// How often that lane had been replaced.
     pub age: u32,
@@ -78,7 +82,15 @@ mod tests {
     use super::*;
 
     fn chunk(lane: usize, lost: bool) -> Chunk {
-        Chunk { seq: 1, body: 0, lane, age: 0, reads: false, lost: lost.then_some((12, 0)) }
+        Chunk {
+            seq: 1,
+            run: Run { first: 0, count: 1 },
+            bytes: 1,
+            lane,
+            age: 0,
+            reads: false,
+            lost: lost.then_some((12, 0)),
+        }
     }
 
     #[test]

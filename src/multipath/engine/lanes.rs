@@ -3,11 +3,11 @@
 use super::super::driver::{Driver, FLUSHED, Failure, LanePosting, RETRY_EXCEEDED, SUCCESS, failure};
 use super::super::guard::Guard;
 use super::super::plan::{Cut, Mode};
-use super::super::schedule::Lane;
+use super::super::schedule::{Lane, Load, Offer};
 use super::super::wr::{READ, WRITE, sublist};
 use super::Engine;
 use super::chunks::Chunk;
-use super::op::Form;
+use super::op::{Form, Op};
 
 /// A lane.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct LaneState {
 impl Engine {
     /// Lane `lane` (a small number, the driver's) takes pieces of this QP from now on. One that broke is replaced by
     /// [`lane_revoked`](Engine::lane_revoked), then this; completions of its old self may still come.
-    pub fn lane_up(&mut self, lane: usize) {
+    pub fn lane_up<D: Driver>(&mut self, lane: usize, d: &mut D) {
         if self.lanes.len() <= lane {
             self.lanes.resize(lane + 1, LaneState::default());
         }
@@ -32,6 +32,7 @@ impl Engine {
         l.turn.up = true;
         (l.asked, l.lost) = (false, false);
         self.count_lanes();
+        self.pump(d);
     }
 
     /// The lane takes no new pieces. Those in flight on it complete, well or not.
@@ -47,6 +48,13 @@ impl Engine {
         }
     }
 
+    /// There may be lanes soon, or not any more. Forgotten at RESET; lanes that are up make no difference.
+    pub fn expect_lanes<D: Driver>(&mut self, expected: bool, d: &mut D) {
+        self.expects_lanes = expected;
+        self.refresh();
+        self.pump(d);
+    }
+
     fn count_lanes(&mut self) {
         self.lanes_up = self.lanes.iter().filter(|l| l.turn.up).count() as u32;
         self.refresh();
@@ -60,7 +68,7 @@ impl Engine {
         while let Some(c) = self.chunks.take_lost(lane) {
             if let Some(op) = self.op_mut(c.seq) {
                 op.doubtful -= 1;
-                op.put_back(c.body);
+                op.put_back(c.run);
             }
         }
         self.pump(d);
@@ -102,27 +110,49 @@ impl Engine {
         self.startable().is_some()
     }
 
+    /// The oldest WR that has a piece which may go now.
     fn startable(&self) -> Option<usize> {
         if self.ops.is_empty() || self.stopped && self.keeps(Guard::Stop) || self.flushing || self.breaking {
             return None;
         }
-        // Strict: only the oldest can have everything before it done.
-        let ahead = if self.settings.mode == Mode::Strict { 1 } else { self.settings.ahead.max(1) };
-        self.ops.iter().take(ahead as usize).position(|op| op.has_piece() && op.start_after <= self.acked)
+        self.ops.iter().take(self.ahead()).position(|op| op.has_piece() && op.start_after <= self.acked)
     }
 
-    /// Posts pieces on lanes with room, and takes that room: `room[lane]` is the number of pieces that the lane takes
-    /// now. The driver calls this whenever a lane has room or [`wants_lanes`](Engine::wants_lanes) may have changed; the
-    /// same `room` serves all QPs that share the lanes, in whatever order the driver thinks fair.
-    pub fn feed<D: Driver>(&mut self, room: &mut [u32], d: &mut D) {
+    /// WRs that are looked at. Strict: only the oldest can have everything before it done.
+    fn ahead(&self) -> usize {
+        if self.settings.mode == Mode::Strict { 1 } else { self.settings.ahead.max(1) as usize }
+    }
+
+    /// What waits, from WR `at` of those held on.
+    fn load(&self, at: usize, cut: &Cut) -> Load {
+        let unit_bytes = cut.unit_bytes();
+        let waiting = |op: &Op| match &op.form {
+            Form::Split(cut) if op.start_after <= self.acked => op.waiting(cut),
+            _ => 0,
+        };
+        let all: u64 = self.ops.iter().take(self.ahead()).map(|op| u64::from(waiting(op))).sum();
+        Load {
+            units: self.ops[at].waiting(cut),
+            unit_bytes,
+            bytes: all * u64::from(unit_bytes),
+            max_bytes: self.settings.max_chunk_bytes,
+            depth: self.settings.depth.max(1),
+        }
+    }
+
+    /// Posts pieces on lanes with room, and takes that room from the offers, one for each lane. The driver calls this
+    /// whenever a lane has room or [`wants_lanes`](Engine::wants_lanes) may have changed; the same offers serve all QPs that
+    /// share the lanes, in whatever order the driver thinks fair.
+    pub fn feed<D: Driver>(&mut self, offers: &mut [Offer], d: &mut D) {
         while let Some(at) = self.startable() {
-            let lanes = self.lanes.iter().map(|l| l.turn);
-            let Some(lane) = self.turns.pick(lanes, room, self.settings.depth.max(1)) else { break };
             let Form::Split(cut) = self.ops[at].form else { break };
-            if self.post_piece(at, &cut, lane, d) {
-                room[lane] -= 1;
+            let load = self.load(at, &cut);
+            let lanes = self.lanes.iter().map(|l| l.turn);
+            let Some((lane, units)) = self.turns.pick(lanes, offers, &load) else { break };
+            if self.post_piece(at, &cut, (lane, units), d) {
+                offers[lane].room -= 1;
             } else {
-                room[lane] = 0;
+                offers[lane].room = 0;
             }
         }
         if !self.keeps(Guard::TailLast) {
@@ -130,15 +160,16 @@ impl Engine {
         }
     }
 
-    fn post_piece<D: Driver>(&mut self, at: usize, cut: &Cut, lane: usize, d: &mut D) -> bool {
+    fn post_piece<D: Driver>(&mut self, at: usize, cut: &Cut, (lane, units): (usize, u32), d: &mut D) -> bool {
         let op = &mut self.ops[at];
-        let Some((body, again)) = op.take_piece(cut) else { return false };
-        let (piece, f) = (cut.body(body), op.wr.fields);
+        let Some((run, again)) = op.take_run(cut, units) else { return false };
+        let (piece, f) = (cut.body(run.first, run.count), op.wr.fields);
         self.scratch.clear();
         sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
         let reads = f.opcode == READ;
         let age = self.lanes[lane].age;
-        let token = self.chunks.insert(Chunk { seq: op.seq, body, lane, age, reads, lost: None });
+        let bytes = piece.length;
+        let token = self.chunks.insert(Chunk { seq: op.seq, run, bytes, lane, age, reads, lost: None });
         let posting = LanePosting {
             lane,
             token,
@@ -151,12 +182,14 @@ impl Engine {
         };
         if !d.post_lane(&posting) {
             self.chunks.remove(token);
-            op.put_back(body);
+            op.put_back(run);
             return false;
         }
         op.live += 1;
         op.started = true;
-        self.lanes[lane].turn.live += 1;
+        let turn = &mut self.lanes[lane].turn;
+        turn.live += 1;
+        turn.live_bytes += u64::from(bytes);
         self.stats.chunks += 1;
         self.stats.replayed += u64::from(again);
         true
@@ -169,15 +202,16 @@ impl Engine {
         if chunk.lost.is_some() {
             return;
         }
-        let live = &mut self.lanes[chunk.lane].turn.live;
-        *live = live.saturating_sub(1);
+        let turn = &mut self.lanes[chunk.lane].turn;
+        turn.live = turn.live.saturating_sub(1);
+        turn.live_bytes = turn.live_bytes.saturating_sub(u64::from(chunk.bytes));
         if let Some(op) = self.op_mut(chunk.seq) {
             op.live -= 1;
         }
         if status == SUCCESS {
             self.chunks.remove(token);
             if let Some(op) = self.op_mut(chunk.seq) {
-                op.done += 1;
+                op.done += chunk.run.count;
             }
         } else {
             self.chunk_failed(token, chunk, (status, vendor_err), d);
@@ -207,8 +241,8 @@ impl Engine {
             self.chunks.remove(token);
             let forgiven = fate != Failure::Lost && !self.keeps(Guard::Whole);
             if let Some(op) = self.op_mut(chunk.seq) {
-                op.put_back(chunk.body);
-                op.done += u32::from(forgiven);
+                op.put_back(chunk.run);
+                op.done += if forgiven { chunk.run.count } else { 0 };
             }
         }
         if fate != Failure::Lost && self.keeps(Guard::Whole) {

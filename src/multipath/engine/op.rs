@@ -27,6 +27,14 @@ pub(super) enum Head {
     Posted,
 }
 
+/// Some units of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub first: u32,
+    /// At least 1.
+    pub count: u32,
+}
+
 /// A WR that was accepted, and whose last or only part is not on the application's QP yet.
 #[derive(Debug, Default)]
 pub(super) struct Op {
@@ -39,11 +47,11 @@ pub(super) struct Op {
     pub head: Head,
     /// Bodies may start once the WRs up to this one are done.
     pub start_after: u64,
-    /// The first body that was never posted.
+    /// The first unit that was never posted.
     next: u32,
-    /// Bodies to post anew.
-    redo: Vec<u32>,
-    /// Bodies that have arrived.
+    /// Runs of units to post anew.
+    redo: Vec<Run>,
+    /// Units that have arrived.
     pub done: u32,
     /// Pieces in flight on lanes.
     pub live: u32,
@@ -69,33 +77,47 @@ impl Op {
     /// Whether a body waits to be posted.
     pub fn has_piece(&self) -> bool {
         match &self.form {
-            Form::Split(cut) => !self.redo.is_empty() || self.next < cut.bodies(),
+            Form::Split(cut) => !self.redo.is_empty() || self.next < cut.units(),
             _ => false,
         }
     }
 
-    /// The next body to post: its number, and whether it is posted anew.
-    pub fn take_piece(&mut self, cut: &Cut) -> Option<(u32, bool)> {
-        if let Some(i) = self.redo.pop() {
-            return Some((i, true));
+    /// Units that wait to be posted.
+    pub fn waiting(&self, cut: &Cut) -> u32 {
+        cut.units() - self.next + self.redo.iter().map(|r| r.count).sum::<u32>()
+    }
+
+    /// The next units to post, no more than `most`, which is at least 1; and whether they are posted anew.
+    pub fn take_run(&mut self, cut: &Cut, most: u32) -> Option<(Run, bool)> {
+        if let Some(run) = self.redo.last_mut() {
+            let taken = Run { first: run.first, count: run.count.min(most) };
+            *run = Run { first: run.first + taken.count, count: run.count - taken.count };
+            if run.count == 0 {
+                self.redo.pop();
+            }
+            return Some((taken, true));
         }
-        (self.next < cut.bodies()).then(|| {
-            self.next += 1;
-            (self.next - 1, false)
-        })
+        let taken = Run { first: self.next, count: most.min(cut.units() - self.next) };
+        self.next += taken.count;
+        (taken.count > 0).then_some((taken, false))
     }
 
-    /// Body `i` was not posted, or it was lost for good: again.
-    pub fn put_back(&mut self, i: u32) {
-        self.redo.push(i);
+    /// These units were not posted, or they were lost for good: again.
+    pub fn put_back(&mut self, run: Run) {
+        match self.redo.last_mut() {
+            Some(next) if next.first == run.first + run.count => {
+                *next = Run { first: run.first, count: run.count + next.count };
+            }
+            _ => self.redo.push(run),
+        }
     }
 
-    /// The first body goes on the application's QP.
+    /// The first unit goes on the application's QP.
     pub fn take_head(&mut self, cut: &Cut) -> Piece {
         debug_assert!(self.next == 0 && self.redo.is_empty());
         self.next = 1;
         self.head = Head::Posted;
-        cut.body(0)
+        cut.body(0, 1)
     }
 
     /// It did not.

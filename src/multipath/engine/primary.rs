@@ -1,6 +1,6 @@
 //! The engine's dealings with the application's QP: what is posted there, and what its completions say.
 
-use super::super::driver::{Driver, Errno, FLUSHED, Fix, NO_ROOM, Posting, SUCCESS, Verdict, Why, piece_of};
+use super::super::driver::{Driver, Errno, Fix, NO_ROOM, Posting, SUCCESS, Verdict, Why, piece_of};
 use super::super::guard::Guard;
 use super::super::plan::Cut;
 use super::super::wr::{FENCE, Fields, READ, SIGNALED, WRITE, WrRef, sublist};
@@ -98,28 +98,49 @@ impl Engine {
     /// The oldest WR held is to be split. Whether there is more to do.
     fn advance<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
         let op = &self.ops[0];
-        if op.done == cut.bodies() || !self.keeps(Guard::TailLast) && !op.has_piece() {
+        if op.done == cut.units() || !self.keeps(Guard::TailLast) && !op.has_piece() {
             return self.post_tail(cut, d);
         }
         if self.lanes_up == 0 && op.has_piece() {
-            self.ops[0].form = Form::Whole;
-            self.stats.whole += 1;
-            return true;
+            return self.without_lanes();
         }
-        op.head == Head::None && !op.started && self.acked < op.start_after && self.post_head(cut, d)
+        op.head == Head::None && !op.started && self.acked < op.start_after && !self.will_be_acked(op) && {
+            self.post_head(cut, d)
+        }
+    }
+
+    /// Whether a completion that is on its way says that bodies of this WR may start.
+    fn will_be_acked(&self, op: &super::Op) -> bool {
+        self.marks.back().is_some_and(|m| m.seq() >= op.start_after)
+    }
+
+    /// The oldest WR held is to be split, and there are no lanes. Whether it goes whole.
+    fn without_lanes(&mut self) -> bool {
+        let op = &mut self.ops[0];
+        if self.expects_lanes {
+            // The queue of the primary is kept short, so that what comes later still can be split.
+            if op.started || self.acked < self.ahead_of_lanes[0] {
+                return false;
+            }
+            self.ahead_of_lanes = [self.ahead_of_lanes[1], op.seq];
+        }
+        op.form = Form::Whole;
+        self.stats.whole += 1;
+        true
     }
 
     /// Posts the oldest WR held as it is. False: not now.
     fn post_front<D: Driver>(&mut self, why: Why, d: &mut D) -> bool {
         let op = &self.ops[0];
         let (seq, signaled) = (op.seq, op.signaled);
+        let heard = signaled || why == Why::Whole && self.ahead_of_lanes[1] == seq;
         let mut wr = op.wr.view();
-        set_signaled(&mut wr.fields.flags, signaled);
+        set_signaled(&mut wr.fields.flags, heard);
         if let Err(e) = d.post_primary(&Posting { wr, seq, why }) {
             return self.not_taken(e, d);
         }
-        if signaled {
-            self.mark(Mark::app(seq));
+        if heard {
+            self.mark(if signaled { Mark::app(seq) } else { Mark::new(seq, Owner::Ours) });
         }
         self.leave();
         true
@@ -212,7 +233,7 @@ impl Engine {
 
     /// WR `seq` is to fail with this status, unless one before it failed.
     pub(super) fn blame(&mut self, seq: u64, wr_id: u64, status: u32, vendor_err: u32) {
-        if self.blame.is_none() && self.keeps(Guard::Blame) {
+        if self.blame.is_none() {
             self.blame = Some(Blame { seq, wr_id, status, vendor_err, posted: false });
         }
     }
@@ -231,10 +252,10 @@ impl Engine {
         }
     }
 
-    /// A send completion of the primary was polled: all of them, in their order. `wr_id`, `status` (`enum
-    /// ibv_wc_status`) and `vendor_err` are the completion's.
+    /// A send completion of the primary was polled: all of them, in their order. `wr_id` and `status` (`enum
+    /// ibv_wc_status`) are the completion's.
     #[inline(always)]
-    pub fn primary_completed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
+    pub fn primary_completed<D: Driver>(&mut self, wr_id: u64, status: u32, d: &mut D) -> Verdict {
         // Nothing is held: a completion moves nothing.
         if status == SUCCESS
             && self.ops.is_empty()
@@ -245,7 +266,7 @@ impl Engine {
             self.ack(mark.seq());
             return Verdict::Deliver(Fix { byte_len: None, status: None, upto: mark.seq() });
         }
-        self.other_completed(wr_id, status, vendor_err, d)
+        self.other_completed(wr_id, status, d)
     }
 
     #[inline(always)]
@@ -255,9 +276,9 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn other_completed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
+    fn other_completed<D: Driver>(&mut self, wr_id: u64, status: u32, d: &mut D) -> Verdict {
         if status != SUCCESS {
-            return self.primary_failed(wr_id, status, vendor_err, d);
+            return self.primary_failed(wr_id, d);
         }
         let Some(mark) = self.marks.pop_front() else {
             return Verdict::Deliver(Fix { upto: self.delivered, ..Fix::default() });
@@ -286,34 +307,23 @@ impl Engine {
         self.delivered = self.delivered.max(upto.min(self.accepted));
     }
 
-    fn primary_failed<D: Driver>(&mut self, wr_id: u64, status: u32, vendor_err: u32, d: &mut D) -> Verdict {
+    fn primary_failed<D: Driver>(&mut self, wr_id: u64, d: &mut D) -> Verdict {
         self.marks.clear();
         self.totals.clear();
         self.flushing = true;
         self.breaking = false;
         self.refresh();
         let mut verdict = Verdict::Deliver(Fix { upto: self.delivered, ..Fix::default() });
-        let head = self.ops.front().filter(|op| op.head == Head::Posted).map(|op| (op.seq, op.started));
-        match head {
-            // Bodies start when everything earlier is done: it is the head's. The WR fails with its status, but not
-            // before its bodies have settled.
-            Some((seq, true)) => {
-                self.ops[0].head = Head::None;
-                if status != FLUSHED {
-                    self.blame(seq, wr_id, status, vendor_err);
-                }
-                verdict = Verdict::Swallow;
-            }
-            // It is an earlier WR's, or the head's. Either way the head's own will come, just once, and it looks as the
-            // WR's would: that one is done with.
-            Some((_, false)) => self.leave(),
-            None => {
-                let mine = |b: &mut Blame| b.posted && b.wr_id == wr_id;
-                if let Some(b) = self.blame.take_if(mine)
-                    && let Verdict::Deliver(fix) = &mut verdict
-                {
-                    fix.status = Some((b.status, b.vendor_err));
-                }
+        if self.ops.front().is_some_and(|op| op.head == Head::Posted) {
+            // It is an earlier WR's, or the head's, before which no body starts. Either way the head's own will come, just
+            // once, and it looks as the WR's would: that one is done with.
+            self.leave();
+        } else {
+            let mine = |b: &mut Blame| b.posted && b.wr_id == wr_id;
+            if let Some(b) = self.blame.take_if(mine)
+                && let Verdict::Deliver(fix) = &mut verdict
+            {
+                fix.status = Some((b.status, b.vendor_err));
             }
         }
         self.pump(d);

@@ -1,6 +1,7 @@
 //! One promise at a time, by hand; the simulation has them all at once.
 
 use super::super::driver::{FLUSHED, Fix, LanePosting, RETRY_EXCEEDED, SUCCESS, Verdict};
+use super::super::schedule::Offer;
 use super::super::wr::{Fields, INLINE, READ, SOLICITED, WRITE, WRITE_WITH_IMM, Wr};
 use super::*;
 
@@ -8,6 +9,7 @@ const SEND: u32 = 2;
 const LOC_PROT: u32 = 4;
 const REM_ACCESS: u32 = 10;
 const TARGET: u64 = 0x1_0000;
+const OPEN: Offer = Offer { room: 9, speed: 0 };
 
 /// A driver that notes what it is asked for.
 #[derive(Default)]
@@ -60,7 +62,7 @@ impl Bench {
         let settings = Settings {
             mode,
             min_split_bytes: 512,
-            min_chunk_bytes: 256,
+            unit_bytes: 256,
             max_chunk_bytes: 256,
             tail_bytes: 1,
             depth: 2,
@@ -70,8 +72,8 @@ impl Bench {
         let facts = QpFacts { max_send_wr: 4, max_send_sge: 2, max_inline_bytes: 16, sq_sig_all: false };
         let mut b = Bench { engine: Engine::new(facts, settings).unwrap(), notes: Notes::default() };
         b.engine.state_changed(State::Ready, &mut b.notes);
-        b.engine.lane_up(0);
-        b.engine.lane_up(1);
+        b.engine.lane_up(0, &mut b.notes);
+        b.engine.lane_up(1, &mut b.notes);
         b
     }
 
@@ -88,7 +90,7 @@ impl Bench {
 
     fn feed(&mut self) -> usize {
         let before = self.notes.lanes.len();
-        self.engine.feed(&mut [9, 9], &mut self.notes);
+        self.engine.feed(&mut [OPEN; 2], &mut self.notes);
         self.notes.lanes.len() - before
     }
 
@@ -104,7 +106,7 @@ impl Bench {
 
     /// A completion of the primary; what the application sees of it: status and length.
     fn complete(&mut self, wr_id: u64, status: u32) -> Option<(u32, Option<u32>)> {
-        match self.engine.primary_completed(wr_id, status, 0, &mut self.notes) {
+        match self.engine.primary_completed(wr_id, status, &mut self.notes) {
             Verdict::Swallow => None,
             Verdict::Deliver(fix) => {
                 self.engine.delivered(fix.upto);
@@ -128,7 +130,7 @@ fn small_wrs_pass_at_once_and_leave_the_queue_when_delivered() {
     b.engine.note_passed(true);
     b.post(5, SEND, SIGNALED, 100);
     assert_eq!(b.engine.room(), 1);
-    let Verdict::Deliver(fix) = b.engine.primary_completed(1, SUCCESS, 0, &mut b.notes) else { panic!() };
+    let Verdict::Deliver(fix) = b.engine.primary_completed(1, SUCCESS, &mut b.notes) else { panic!() };
     assert_eq!((fix, b.engine.room()), (Fix { byte_len: None, status: None, upto: 2 }, 1));
     b.engine.delivered(fix.upto);
     assert_eq!(b.engine.room(), 3);
@@ -183,11 +185,11 @@ fn a_tail_is_signaled_unasked_only_if_the_next_wr_waits_for_it() {
     b.post(2, WRITE, 0, 1024);
     b.post(3, SEND, 0, 1);
     b.complete_bodies();
-    assert_eq!(b.primary(), [(1, Why::Tail, SIGNALED), (2, Why::Head, SIGNALED)]);
-    assert_eq!((b.complete(1, SUCCESS), b.feed()), (None, 3), "bodies start before the head is done");
+    assert_eq!(b.primary(), [(1, Why::Tail, SIGNALED)], "its completion says what a head's would");
+    assert!(b.engine.waits_for_primary());
+    assert_eq!((b.complete(1, SUCCESS), b.feed()), (None, 4));
     b.complete_bodies();
-    assert_eq!(b.complete(2, SUCCESS), None);
-    assert_eq!(b.primary()[2..], [(2, Why::Tail, 0), (3, Why::App, 0)]);
+    assert_eq!(b.primary()[1..], [(2, Why::Tail, 0), (3, Why::App, 0)]);
     assert_eq!(b.engine.room(), 1, "no completion was the application's");
 }
 
@@ -244,10 +246,10 @@ fn what_a_lane_refuses_the_qp_itself_answers_for() {
 fn lanes_that_refuse_what_the_qp_may_do_are_not_asked_again() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, READ, SIGNALED, 1024);
-    b.engine.feed(&mut [1], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
     b.engine.chunk_completed(b.notes.lanes[0].1, REM_ACCESS, 0, &mut b.notes);
     assert_eq!(b.complete(1, SUCCESS), Some((SUCCESS, None)), "its own length is right");
-    b.engine.lane_up(0);
+    b.engine.lane_up(0, &mut b.notes);
     assert!(b.engine.passes(WRITE, 1 << 20));
     b.post(2, WRITE, 0, 1024);
     assert_eq!(b.engine.stats().passed[Pass::LaneRefused as usize], 1);
@@ -257,7 +259,7 @@ fn lanes_that_refuse_what_the_qp_may_do_are_not_asked_again() {
 fn a_write_refused_here_may_have_left_in_part() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, SIGNALED, 1024);
-    b.engine.feed(&mut [1], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
     b.engine.chunk_completed(b.notes.lanes[0].1, LOC_PROT, 0, &mut b.notes);
     assert_eq!((b.primary(), b.notes.revokes.len(), b.feed()), (vec![], 1, 0));
     b.engine.lane_revoked(0, &mut b.notes);
@@ -304,11 +306,45 @@ fn without_any_lane_a_wr_goes_whole() {
 }
 
 #[test]
+fn while_lanes_are_expected_two_large_wrs_go_whole_at_a_time() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.lane_down(0, &mut b.notes);
+    b.engine.lane_down(1, &mut b.notes);
+    b.engine.expect_lanes(true, &mut b.notes);
+    for id in 1..=4 {
+        b.post(id, WRITE, if id == 4 { SIGNALED } else { 0 }, 1024);
+    }
+    let whole = |b: &Bench| b.primary().iter().map(|(seq, why, _)| (*seq, *why)).collect::<Vec<_>>();
+    assert_eq!(b.primary(), [(1, Why::Whole, SIGNALED), (2, Why::Whole, SIGNALED)], "heard of, unasked");
+    assert!(b.engine.waits_for_primary() && !b.engine.passes(WRITE, 1024));
+    assert_eq!(b.complete(1, SUCCESS), None);
+    assert_eq!(whole(&b)[2..], [(3, Why::Whole)]);
+    b.engine.lane_up(0, &mut b.notes);
+    assert_eq!((b.complete(2, SUCCESS), b.feed()), (None, 0), "strict: the third is not done");
+    assert_eq!((b.complete(3, SUCCESS), b.feed()), (None, 2), "the fourth is split");
+    b.complete_bodies();
+    assert_eq!(b.primary()[3..], [(4, Why::Tail, SIGNALED)]);
+}
+
+#[test]
+fn lanes_that_never_come_hold_nothing_back() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.lane_down(0, &mut b.notes);
+    b.engine.lane_down(1, &mut b.notes);
+    b.engine.expect_lanes(true, &mut b.notes);
+    (1..=4).for_each(|id| b.post(id, WRITE, SIGNALED, 1024));
+    assert_eq!((b.primary().len(), b.engine.held()), (2, 2));
+    b.engine.expect_lanes(false, &mut b.notes);
+    assert_eq!((b.primary().len(), b.engine.held()), (4, 0));
+    assert!(b.engine.passes(WRITE, 1 << 20));
+}
+
+#[test]
 fn a_lane_that_cannot_be_revoked_breaks_the_qp_and_its_wr_says_why() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, SIGNALED, 1024);
     b.post(2, SEND, SIGNALED, 1);
-    b.engine.feed(&mut [1], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
     b.engine.chunk_completed(b.notes.lanes[0].1, FLUSHED, 0, &mut b.notes);
     b.engine.lane_lost(0, &mut b.notes);
     assert_eq!((b.notes.breaks, b.notes.quiets, b.feed(), b.primary()), (1, 2, 0, vec![]));
@@ -319,26 +355,20 @@ fn a_lane_that_cannot_be_revoked_breaks_the_qp_and_its_wr_says_why() {
 }
 
 #[test]
-fn a_head_that_fails_is_reported_when_its_bodies_have_settled() {
+fn a_head_that_fails_is_its_wrs_completion() {
     let mut b = Bench::new(Mode::Strict);
-    b.engine.note_passed(true);
+    b.engine.note_passed(false);
     b.post(7, WRITE, 0, 1024);
-    b.complete(0, SUCCESS);
-    assert_eq!((b.primary(), b.feed()), (vec![(2, Why::Head, SIGNALED)], 3));
-    assert_eq!(b.complete(7, REM_ACCESS), None);
-    assert_eq!((b.notes.quiets, b.notes.primary.len()), (0, 1));
-    for (_, token, ..) in std::mem::take(&mut b.notes.lanes) {
-        b.engine.chunk_completed(token, SUCCESS, 0, &mut b.notes);
-    }
-    assert_eq!((b.notes.quiets, b.primary()[1]), (1, (2, Why::App, 0)));
-    assert_eq!(b.complete(7, FLUSHED), Some((REM_ACCESS, None)));
+    assert_eq!((b.primary(), b.feed()), (vec![(2, Why::Head, SIGNALED)], 0), "no body before it");
+    assert_eq!(b.complete(7, REM_ACCESS), Some((REM_ACCESS, None)));
+    assert!(b.engine.is_idle() && b.notes.quiets == 1);
 }
 
 #[test]
 fn stop_means_that_nothing_starts_and_quiet_that_nothing_is_left() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, SIGNALED, 1024);
-    b.engine.feed(&mut [1], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
     b.engine.stop(&mut b.notes);
     assert_eq!((b.feed(), b.notes.quiets, b.engine.is_quiet()), (0, 0, false));
     b.engine.chunk_completed(b.notes.lanes[0].1, SUCCESS, 0, &mut b.notes);
@@ -349,7 +379,7 @@ fn stop_means_that_nothing_starts_and_quiet_that_nothing_is_left() {
     assert!(b.engine.is_idle() && !b.engine.is_quiet(), "pieces that a RESET forgot are still there");
     let old = std::mem::take(&mut b.notes.lanes);
     b.engine.state_changed(State::Ready, &mut b.notes);
-    b.engine.lane_up(0);
+    b.engine.lane_up(0, &mut b.notes);
     b.post(1, WRITE, SIGNALED, 1024);
     for (_, token, ..) in &old[1..3] {
         b.engine.chunk_completed(*token, SUCCESS, 0, &mut b.notes);
@@ -408,7 +438,7 @@ fn in_notify_mode_bodies_run_ahead_and_tails_do_not() {
     assert_eq!(b.primary(), [], "its tail does not, and the third overlaps the first");
     b.engine.chunk_completed(first.1, SUCCESS, 0, &mut b.notes);
     let (why, tails) = (Why::Tail, b.primary());
-    assert_eq!(tails, [(1, why, SIGNALED), (2, why, SIGNALED), (3, Why::Head, SIGNALED)]);
+    assert_eq!(tails, [(1, why, SIGNALED), (2, why, SIGNALED)], "the second's completion says that the first is done");
 }
 
 #[test]
@@ -416,12 +446,12 @@ fn qps_that_share_lanes_share_their_room() {
     let (mut a, mut b) = (Bench::new(Mode::Strict), Bench::new(Mode::Strict));
     a.post(1, WRITE, 0, 1024);
     b.post(1, WRITE, 0, 1024);
-    let mut room = [2, 1];
-    a.engine.feed(&mut room, &mut a.notes);
-    b.engine.feed(&mut room, &mut b.notes);
-    assert_eq!((a.notes.lanes.len(), b.notes.lanes.len(), room), (3, 0, [0, 0]));
-    room[1] = 1;
-    b.engine.feed(&mut room, &mut b.notes);
+    let mut offers = [2, 1].map(|room| Offer { room, speed: 0 });
+    a.engine.feed(&mut offers, &mut a.notes);
+    b.engine.feed(&mut offers, &mut b.notes);
+    assert_eq!((a.notes.lanes.len(), b.notes.lanes.len(), offers.map(|o| o.room)), (3, 0, [0, 0]));
+    offers[1].room = 1;
+    b.engine.feed(&mut offers, &mut b.notes);
     assert_eq!(b.notes.lanes.len(), 1);
 }
 
@@ -452,7 +482,7 @@ fn cost_of_a_wr_that_passes() {
     };
     let drain = |b: &mut Bench, n| {
         for _ in 0..n {
-            let verdict = b.engine.primary_completed(black_box(1), SUCCESS, 0, &mut b.notes);
+            let verdict = b.engine.primary_completed(black_box(1), SUCCESS, &mut b.notes);
             let Verdict::Deliver(fix) = verdict else { panic!() };
             b.engine.delivered(fix.upto);
         }

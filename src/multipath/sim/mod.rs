@@ -22,6 +22,7 @@ use super::driver::{INVALID, NO_ROOM, Posting, State, Verdict, Why};
 use super::engine::{Engine, QpFacts};
 use super::guard::Guard;
 use super::plan::{Mode, Settings};
+use super::schedule::Offer;
 use super::wr::{INLINE, SIGNALED, Wr};
 
 /// What a run is like.
@@ -49,7 +50,7 @@ impl Setup {
         let settings = Settings {
             mode,
             min_split_bytes: rng.within(200, 500),
-            min_chunk_bytes: 128,
+            unit_bytes: 128,
             max_chunk_bytes: rng.pick(&[128, 256, 512]),
             tail_bytes: rng.pick(&[1, 1, 64]),
             depth: rng.within(1, 3),
@@ -91,6 +92,8 @@ struct Sim {
     engine: Engine,
     world: World,
     change: Change,
+    /// The engine was told that there may be lanes.
+    expecting: bool,
     steps: u64,
 }
 
@@ -110,15 +113,22 @@ impl Sim {
         world.refuse = rng.pick(&[0, 0, 50]);
         let mut engine = Engine::new(setup.facts, setup.settings).unwrap();
         engine.without = without;
-        let mut sim = Sim { setup, rng, engine, world, change: Change::None, steps: 0 };
+        let mut sim = Sim { setup, rng, engine, world, change: Change::None, expecting: false, steps: 0 };
         sim.start();
         sim
     }
 
     fn start(&mut self) {
         self.engine.state_changed(State::Ready, &mut self.world);
+        if self.rng.chance(300) {
+            // Lanes come later, if at all.
+            self.expecting = true;
+            self.engine.expect_lanes(true, &mut self.world);
+            self.world.lanes.iter_mut().for_each(|l| l.resting = true);
+            return;
+        }
         for lane in 0..self.setup.lanes {
-            self.engine.lane_up(lane);
+            self.engine.lane_up(lane, &mut self.world);
         }
     }
 
@@ -249,7 +259,10 @@ impl Sim {
         let depth = self.setup.settings.depth as usize;
         let mut room: Vec<u32> =
             (0..self.setup.lanes).map(|l| if self.rng.chance(800) { self.world.room(l, depth) } else { 0 }).collect();
-        self.engine.feed(&mut room, &mut self.world);
+        // As wrong as a measurement may be.
+        let offer = |room: u32| Offer { room, speed: self.rng.pick(&[0, 1, 100, 100, 5000, u32::MAX]) };
+        let mut offers: Vec<Offer> = room.drain(..).map(offer).collect();
+        self.engine.feed(&mut offers, &mut self.world);
         true
     }
 
@@ -275,6 +288,11 @@ impl Sim {
 
     /// Revokes what the engine asked for; brings lanes back.
     fn repair(&mut self) -> bool {
+        if self.expecting && self.rng.chance(30) {
+            self.expecting = false;
+            self.engine.expect_lanes(false, &mut self.world);
+            return true;
+        }
         if self.rng.chance(300) && !self.world.revoke_asked.is_empty() {
             let lane = self.world.revoke_asked.remove(0);
             self.world.revoke(lane);
@@ -290,7 +308,7 @@ impl Sim {
         let l = &self.world.lanes[lane];
         if l.resting && !l.broken && self.change == Change::None {
             self.world.lanes[lane].resting = false;
-            self.engine.lane_up(lane);
+            self.engine.lane_up(lane, &mut self.world);
             return true;
         }
         let free = l.broken && self.world.is_queue_empty(lane) && !self.world.revoke_asked.contains(&lane);
@@ -301,7 +319,7 @@ impl Sim {
                 self.engine.lane_revoked(lane, &mut self.world);
             }
             self.world.renew(lane);
-            self.engine.lane_up(lane);
+            self.engine.lane_up(lane, &mut self.world);
             return true;
         }
         false
@@ -370,7 +388,7 @@ impl Sim {
     /// Polls one completion.
     fn take(&mut self) -> bool {
         let Some(c) = self.world.poll() else { return false };
-        let verdict = self.engine.primary_completed(c.wr_id, c.status, 7, &mut self.world);
+        let verdict = self.engine.primary_completed(c.wr_id, c.status, &mut self.world);
         if let Verdict::Deliver(fix) = verdict {
             let status = fix.status.map_or(c.status, |(status, _)| status);
             let byte_len = fix.byte_len.unwrap_or(c.byte_len);

@@ -39,7 +39,7 @@ fn run(first: u64, steps: u64) -> (u64, Stats) {
 fn a_hundred_thousand_steps_keep_the_contract() {
     let (_, s) = run(1, 100_000);
     let of = |p: Pass| s.passed[p as usize];
-    assert!(s.split > 1000 && s.chunks > 3000 && s.replayed > 100 && s.heads > 500 && s.whole > 50, "{s:?}");
+    assert!(s.split > 1000 && s.chunks > 3000 && s.replayed > 100 && s.heads > 200 && s.whole > 50, "{s:?}");
     assert!(of(Pass::NoLane) > 0 && of(Pass::LaneRefused) > 0 && of(Pass::NotReady) > 0, "{s:?}");
 }
 
