@@ -3,7 +3,7 @@
 //! A bad value never stops anything: it is named in one line on stderr, its default is used, the rest goes on.
 //! [`TABLE`] is the one list of them, for parsing, `trtop help env` and the README.
 
-use crate::multipath::paths::Paths;
+use crate::multipath::paths::{Key, Paths};
 use crate::multipath::plan::{Mode, Settings as Split};
 use std::path::PathBuf;
 
@@ -64,6 +64,12 @@ pub const TABLE: &[Setting] = &[
         help: "send large messages of RC QPs over this many aliases of the port at once; auto = all (multi-path)",
     },
     Setting {
+        name: "TELEREDUCE_PATH_KEY",
+        values: "alias, flowlabel, both",
+        default: "alias",
+        help: "multi-path: what paths differ in: IP alias, flow label (for ECMP: so many labels on one address), or both",
+    },
+    Setting {
         name: "TELEREDUCE_SPLIT_MIN",
         values: "1024 to 2147483648",
         default: "262144",
@@ -114,6 +120,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// Paths of multi-path.
     pub paths: Paths,
+    /// What makes them different.
+    pub path_key: Key,
     /// How messages are split.
     pub split: Split,
 }
@@ -129,6 +137,7 @@ impl Default for Config {
             min_event_bytes: 16,
             dir: crate::shm::discover::DEFAULT_DIR.into(),
             paths: Paths::Single,
+            path_key: Key::Alias,
             split: Split { split_imm: false, ..Split::of(262_144) },
         }
     }
@@ -174,6 +183,9 @@ impl Config {
         }
         if let Some(v) = set("TELEREDUCE_PATHS") {
             v.parse().map_or_else(|()| bad("TELEREDUCE_PATHS", &v), |paths| c.paths = paths);
+        }
+        if let Some(v) = set("TELEREDUCE_PATH_KEY") {
+            v.parse().map_or_else(|()| bad("TELEREDUCE_PATH_KEY", &v), |key| c.path_key = key);
         }
         if let Some(v) = set("TELEREDUCE_SPLIT_MIN") {
             match v.parse() {

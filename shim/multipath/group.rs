@@ -14,7 +14,7 @@ use rdma_sys::{
 use telereduce::control::api::LinkId;
 use telereduce::control::wire::{LaneEnd, LaneId};
 use telereduce::multipath::driver::LanePosting;
-use telereduce::multipath::paths::{Gid, MOST};
+use telereduce::multipath::paths::{MOST, Path};
 use telereduce::multipath::schedule::Offer;
 use telereduce::multipath::wr::{Fields, SIGNALED, WrRef};
 use telereduce::sync::SpinLock;
@@ -44,8 +44,8 @@ pub struct Lane {
     pub index: u64,
     /// Which use of the number.
     pub epoch: u64,
-    /// Its own GID.
-    pub gid: Gid,
+    /// Its own GID and label.
+    pub path: Path,
     qp: AtomicPtr<ibv_qp>,
     post: PostSend,
     up: AtomicBool,
@@ -147,7 +147,7 @@ impl Lane {
         m: &Making<'_>,
         index: u64,
         (number, epoch): (usize, u64),
-        gid: Gid,
+        path: Path,
     ) -> Option<(&'static Lane, LaneEnd)> {
         // SAFETY: numbers and pointers, for which zero is valid.
         let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
@@ -178,7 +178,7 @@ impl Lane {
         }
         let psn = (state::CLOCK.stamp() as u32).wrapping_mul(0x9E37_79B9) & 0xff_ffff;
         let end = LaneEnd {
-            gid: gid.gid,
+            gid: path.gid.gid,
             qpn: qp_num,
             psn,
             mtu: m.given.0.path_mtu as u8,
@@ -189,7 +189,7 @@ impl Lane {
             number,
             index,
             epoch,
-            gid,
+            path,
             qp: AtomicPtr::new(qp),
             post: m.post,
             up: AtomicBool::new(false),
@@ -211,6 +211,9 @@ impl Lane {
         attr.ah_attr.is_global = 1;
         attr.ah_attr.grh.dgid.raw = theirs.gid;
         attr.ah_attr.grh.sgid_index = index as u8;
+        if let Some(label) = self.path.flow_label {
+            attr.ah_attr.grh.flow_label = label;
+        }
         use ibv_qp_attr_mask as mask;
         let to_rtr = mask::IBV_QP_STATE
             | mask::IBV_QP_AV

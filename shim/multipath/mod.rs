@@ -227,7 +227,7 @@ fn claim(flow: &'static Flow, sends: bool) {
         // The world's lock comes before a connection's.
         drop(c);
         let mut world = helper.world();
-        let pool = world.pool_of(&config.paths, flow)?;
+        let pool = world.pool_of(config, flow)?;
         flow.connection.lock().ok()?.pool = Some(pool);
         r.listen(mine).ok()?;
         world.expects(flow, pair, Instant::now() + EXPECT);

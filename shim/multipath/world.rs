@@ -10,6 +10,7 @@ use core::ptr::null_mut;
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_gid_entry, ibv_pd, ibv_wc, ibv_wc_status};
 use std::collections::HashMap;
 use std::time::Instant;
+use telereduce::config::Config;
 use telereduce::control::Reason;
 use telereduce::control::api::{Event, LinkId, OurQp};
 use telereduce::control::rendezvous::Rendezvous;
@@ -17,7 +18,7 @@ use telereduce::control::wire::{
     LaneAccept, LaneEnd, LaneId, LaneOffer, LaneReady, LaneRefuse, LaneRevoked, Message, QpAddr, QpGoing, QpPair,
     QpQuiet, RevokeLane,
 };
-use telereduce::multipath::paths::{self, Gid, Paths};
+use telereduce::multipath::paths::{self, Gid, Path};
 use telereduce::telemetry::registry::Device;
 use telereduce::verbs::DataPath;
 
@@ -31,8 +32,8 @@ struct Pool {
     ctx: *mut ibv_context,
     pd: *mut ibv_pd,
     given: Given,
-    /// GIDs of its lanes, in order.
-    gids: Vec<Gid>,
+    /// Of its lanes, in order.
+    paths: Vec<Path>,
 }
 
 /// A context that has lanes.
@@ -132,7 +133,7 @@ impl World {
     }
 
     /// The pool of a QP that is about to be in RTS: number, from 0. `None`: its port has one path only.
-    pub fn pool_of(&mut self, paths: &Paths, flow: &Flow) -> Option<u32> {
+    pub fn pool_of(&mut self, config: &Config, flow: &Flow) -> Option<u32> {
         let connection = flow.connection.lock().ok()?;
         // SAFETY: the application's QP, which it is just modifying.
         let (ctx, pd) = unsafe { ((*flow.qp()).context, (*flow.qp()).pd) };
@@ -141,14 +142,15 @@ impl World {
         let alike = |p: &Pool| {
             let o = &p.given.0;
             (p.ctx, p.pd, o.port_num, o.qp_access_flags) == (ctx, pd, g.port_num, g.qp_access_flags)
-                && p.gids.iter().any(|x| x.gid == own)
+                && p.paths.iter().any(|x| x.gid.gid == own)
         };
         if let Some(at) = self.pools.iter().position(alike) {
             return Some(at as u32);
         }
         let verbs = Verbs::of(context::find(ctx)?.library)?;
-        let gids = paths::choose(paths, &gid_table(&verbs, ctx, g.port_num), &own).ok()?;
-        self.pools.push(Pool { ctx, pd, given: connection.given.copy(), gids });
+        let table = gid_table(&verbs, ctx, g.port_num);
+        let paths = paths::paths(&config.paths, config.path_key, std::process::id(), &table, &own).ok()?;
+        self.pools.push(Pool { ctx, pd, given: connection.given.copy(), paths });
         Some(self.pools.len() as u32 - 1)
     }
 
@@ -308,24 +310,24 @@ impl World {
     /// Makes this side's ends of all lanes between two pools, and offers them.
     fn offer(&mut self, r: &Rendezvous, link: LinkId, pools: (u32, u32)) {
         let Some(pool) = self.pools.get(pools.0 as usize) else { return };
-        let (pd, gids) = (pool.pd, pool.gids.clone());
+        let (pd, paths) = (pool.pd, pool.paths.clone());
         let pds = u64::from(pools.0) << 32 | u64::from(pools.1);
         let group = Group::create(link, pools, pds, pd);
         self.groups.push(group);
         self.epochs += 1;
         let epoch = self.epochs;
-        for (number, gid) in gids.into_iter().enumerate() {
-            let Some((lane, end)) = self.make(group, (number, epoch), gid) else { return };
+        for (number, path) in paths.into_iter().enumerate() {
+            let Some((lane, end)) = self.make(group, (number, epoch), path) else { return };
             r.send(link, LaneOffer { lane, end }.into());
         }
     }
 
-    fn make(&mut self, group: &'static Group, (number, epoch): (usize, u64), gid: Gid) -> Option<(LaneId, LaneEnd)> {
+    fn make(&mut self, group: &'static Group, (number, epoch): (usize, u64), path: Path) -> Option<(LaneId, LaneEnd)> {
         let ctx = self.pools.get(group.pools.0 as usize)?.ctx;
         let at = self.lane_cq(ctx)?;
         let (c, pool) = (&self.cqs[at], &self.pools[group.pools.0 as usize]);
         let index = self.lanes.len() as u64;
-        let (lane, end) = Lane::create(&making(c, pool), index, (number, epoch), gid)?;
+        let (lane, end) = Lane::create(&making(c, pool), index, (number, epoch), path)?;
         self.lanes.push((lane, group));
         group.add(lane);
         let id = group.id(lane);
@@ -342,7 +344,7 @@ impl World {
             let mine = self.ends.get(&(group.link, id))?;
             // Its index may have changed since.
             let table = gid_table(&c.verbs, pool.ctx, pool.given.0.port_num);
-            let gid = table.iter().find(|g| g.gid == lane.gid.gid && g.roce_v2)?;
+            let gid = table.iter().find(|g| g.gid == lane.path.gid.gid && g.roce_v2)?;
             lane.connect(&making(c, pool), gid.index, mine, theirs).then_some(())
         };
         connect().is_some()
@@ -423,7 +425,7 @@ impl World {
         if !self.pairs.values().any(|p| *p == (link, pools)) {
             return false;
         }
-        let Some(gid) = pool.gids.get(number).copied() else { return false };
+        let Some(path) = pool.paths.get(number).copied() else { return false };
         let pd = pool.pd;
         let group = self.group(link, pools).unwrap_or_else(|| {
             let group = Group::create(link, pools, o.lane.pds, pd);
@@ -433,7 +435,7 @@ impl World {
         if group.lane(number).is_some() {
             return false;
         }
-        let Some((id, end)) = self.make(group, (number, o.lane.epoch), gid) else { return false };
+        let Some((id, end)) = self.make(group, (number, o.lane.epoch), path) else { return false };
         if !self.connect(group, id, &o.end) {
             return false;
         }
@@ -506,7 +508,7 @@ impl World {
         // Numbers of pools stay as they are.
         self.pools.iter_mut().filter(|p| p.pd == pd).for_each(|p| {
             (p.pd, p.ctx) = (null_mut(), null_mut());
-            p.gids.clear();
+            p.paths.clear();
         });
     }
 

@@ -1,8 +1,9 @@
-//! Paths: which of a port's GIDs the lanes of a QP use.
+//! Paths: which of a port's GIDs, and which flow labels, the lanes of a QP use.
 //!
 //! Each alias of the port's network device is a RoCE v2 GID of its own, so the network routes, and hashes onto links, what it
 //! sends apart from the others'. GIDs are matched by address and never by index, since an index changes its GID when aliases
-//! come and go.
+//! come and go. The flow label becomes the UDP source port (IBTA RoCE v2, annex A17), by which switches with ECMP choose a
+//! link; so lanes with one GID and several labels take several links, too, if by chance.
 
 use crate::control::gid;
 use std::net::IpAddr;
@@ -48,6 +49,73 @@ impl std::str::FromStr for Paths {
         }
         if all.len() <= MOST { Ok(Paths::Listed(all)) } else { Err(()) }
     }
+}
+
+/// `TELEREDUCE_PATH_KEY`: what makes one path another than the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Key {
+    /// Its alias.
+    #[default]
+    Alias,
+    /// Its flow label; all have the application's GID.
+    FlowLabel,
+    /// Both: aliases in turn, each with a label of its own.
+    Both,
+}
+
+impl std::str::FromStr for Key {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Key, ()> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "alias" => Ok(Key::Alias),
+            "flowlabel" => Ok(Key::FlowLabel),
+            "both" => Ok(Key::Both),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Where a lane goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Its source.
+    pub gid: Gid,
+    /// Its flow label, 20 bits, not 0; `None`: the application's.
+    pub flow_label: Option<u32>,
+}
+
+/// A label for path `number`; others for another number, and for most other seeds.
+fn label(number: usize, seed: u32) -> u32 {
+    // Odd, so that numbers below 2^20 have labels of their own.
+    let mixed = (number as u32).wrapping_mul(0x9_E377).wrapping_add(seed) & 0xf_ffff;
+    if mixed == 0 { 0x5_5555 } else { mixed }
+}
+
+/// The paths of a QP's lanes, in the order in which they are paired with the peer's: as [`choose`], by this key. `seed`: two
+/// processes that have different ones have different labels.
+///
+/// # Errors
+/// Why there is one path only.
+pub fn paths(paths: &Paths, key: Key, seed: u32, table: &[Gid], own: &[u8; 16]) -> Result<Vec<Path>, Why> {
+    let aliases = match key {
+        Key::FlowLabel => {
+            let own = table.iter().find(|g| g.gid == *own && g.roce_v2).ok_or(Why::NoAddress)?;
+            own.ip().ok_or(Why::NoAddress)?;
+            vec![*own]
+        }
+        Key::Alias => choose(paths, table, own)?,
+        Key::Both => choose(&Paths::Auto, table, own)?,
+    };
+    let n = match (paths, key) {
+        (Paths::Single, _) => return Err(Why::TooFew),
+        (_, Key::Alias) => aliases.len(),
+        (Paths::First(n), _) => *n,
+        (Paths::Auto | Paths::Listed(_), _) => MOST,
+    };
+    let of =
+        |i: usize| Path { gid: aliases[i % aliases.len()], flow_label: (key != Key::Alias).then(|| label(i, seed)) };
+    Ok((0..n).map(of).collect())
 }
 
 /// An entry of a port's GID table.
@@ -131,6 +199,31 @@ mod tests {
             entry(9, "fd00::5", true, 3),
             entry(10, "fd00::6", true, 3),
         ]
+    }
+
+    fn pairs(setting: &str, key: Key) -> Result<Vec<(u32, Option<u32>)>, Why> {
+        let all = paths(&setting.parse().unwrap(), key, 7, &table(), &mapped("10.1.0.2"))?;
+        Ok(all.iter().map(|p| (p.gid.index, p.flow_label)).collect())
+    }
+
+    #[test]
+    fn the_key_says_what_paths_differ_in() {
+        assert_eq!(pairs("2", Key::Alias), Ok(vec![(4, None), (3, None)]));
+        let labels = pairs("16", Key::FlowLabel).unwrap();
+        assert!(labels.iter().all(|(index, label)| *index == 3 && (1..1 << 20).contains(&label.unwrap())));
+        let mut distinct: Vec<_> = labels.iter().map(|(_, l)| *l).collect();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!((labels.len(), distinct.len()), (16, 16));
+        assert_eq!(pairs("auto", Key::FlowLabel).unwrap().len(), MOST);
+        let both = pairs("4", Key::Both).unwrap();
+        assert_eq!(both.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [4, 3, 7, 4]);
+        assert!(both[0].1 != both[3].1 && both[0].1.is_some());
+        assert_eq!(pairs("1", Key::FlowLabel), Err(Why::TooFew));
+        assert_eq!(
+            ("FlowLabel".parse(), "BOTH".parse(), "x".parse::<Key>()),
+            (Ok(Key::FlowLabel), Ok(Key::Both), Err(()))
+        );
     }
 
     fn chosen(setting: &str, own: &str) -> Result<Vec<u32>, Why> {
