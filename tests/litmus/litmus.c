@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <time.h>
 
-#define PORT 18600
 #define PERIOD 65521 /* prime, so that no multiple of a chunk's size is one */
 #define GUARD_BYTE 0xa5
 
@@ -60,7 +59,7 @@ static struct sockaddr_in address(struct side *s, const char *ip, int port)
 
 static int listener(struct side *s)
 {
-	struct sockaddr_in here = address(s, s->ip, PORT);
+	struct sockaddr_in here = address(s, s->ip, (int)s->tcp_port);
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
 
 	MUST(s, l >= 0 && !setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
@@ -70,7 +69,7 @@ static int listener(struct side *s)
 
 static int connected(struct side *s)
 {
-	struct sockaddr_in here = address(s, s->ip, 0), there = address(s, s->peer_ip, PORT);
+	struct sockaddr_in here = address(s, s->ip, 0), there = address(s, s->peer_ip, (int)s->tcp_port);
 
 	for (;;) {
 		int c = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

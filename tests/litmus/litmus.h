@@ -55,6 +55,7 @@ struct side {
 	/* of flood: messages in flight; ms before it starts, and between posts; READs */
 	unsigned depth, warm, every;
 	bool reads;
+	unsigned tcp_port;
 	/* In WRs: what the SQ took elsewhere, and what its size was said to be there (0: not known); what a query says here. */
 	uint32_t full, cap, queried_sq;
 	int tcp;

@@ -42,7 +42,7 @@ static int list(void)
 static int usage(void)
 {
 	fprintf(stderr, "usage: litmus NAME --ip IP [--slow IP] [--peer IP] [--size BYTES] [--rounds N] [--seed N] [--full WRS] [--cap WRS]\n"
-			"              [--total BYTES] [--notify] [--extended] [--lossy] [--limit SECONDS] [--broken KIND]\n"
+			"              [--total BYTES] [--notify] [--extended] [--lossy] [--port TCP] [--limit SECONDS] [--broken KIND]\n"
 			"       litmus flood --ip IP [--peer IP] [--size BYTES] [--rounds N] [--depth N] [--read] [--warm MS] [--every MS]\n"
 			"       litmus list\n");
 	return 64;
@@ -55,7 +55,8 @@ static void options(struct side *s, int argc, char **argv)
 		{ "rounds", 1, 0, 'r' }, { "seed", 1, 0, 'e' },	  { "full", 1, 0, 'f' },   { "limit", 1, 0, 'l' },
 		{ "total", 1, 0, 't' },	 { "broken", 1, 0, 'b' }, { "notify", 0, 0, 'n' }, { "extended", 0, 0, 'x' },
 		{ "cap", 1, 0, 'c' },	 { "lossy", 0, 0, 'y' },  { "depth", 1, 0, 'd' },
-		{ "warm", 1, 0, 'm' },	 { "every", 1, 0, 'v' },  { "read", 0, 0, 'R' },  { 0 },
+		{ "warm", 1, 0, 'm' },	 { "every", 1, 0, 'v' },  { "read", 0, 0, 'R' },
+		{ "port", 1, 0, 'P' },	 { 0 },
 	};
 	unsigned limit = 90;
 
@@ -79,6 +80,7 @@ static void options(struct side *s, int argc, char **argv)
 		case 'm': s->warm = (unsigned)strtoul(optarg, NULL, 0); break;
 		case 'v': s->every = (unsigned)strtoul(optarg, NULL, 0); break;
 		case 'R': s->reads = true; break;
+		case 'P': s->tcp_port = (unsigned)strtoul(optarg, NULL, 0); break;
 		default: exit(usage());
 		}
 	s->is_source = s->peer_ip;
@@ -92,7 +94,7 @@ static void options(struct side *s, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct side s = { .size = 1 << 20, .seed = 1, .depth = 1 };
+	struct side s = { .size = 1 << 20, .seed = 1, .depth = 1, .tcp_port = 18600 };
 
 	if (argc == 2 && !strcmp(argv[1], "list"))
 		return list();
