@@ -55,7 +55,7 @@ struct side {
 	/* of flood: messages in flight; ms before it starts, and between posts; READs */
 	unsigned depth, warm, every;
 	bool reads;
-	unsigned tcp_port;
+	unsigned tcp_port, seconds; /* seconds: of storm */
 	/* In WRs: what the SQ took elsewhere, and what its size was said to be there (0: not known); what a query says here. */
 	uint32_t full, cap, queried_sq;
 	int tcp;
@@ -82,7 +82,7 @@ struct side {
 
 extern const struct litmus placed, duplex, flag, atomic_, send_, imm, last_byte, seqlock, read_, overlap, unsignaled, sleeper,
 	error_, rkey, reuse, killed, fork_, threads, srq, shapes, random_,
-	flood;
+	flood, storm;
 
 /* ---- verdicts, each of which ends the process ---- */
 

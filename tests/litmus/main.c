@@ -12,7 +12,7 @@
 
 static const struct litmus *const all[] = {
 	&placed, &duplex, &flag, &atomic_, &send_, &imm, &last_byte, &seqlock, &read_, &overlap, &unsignaled, &sleeper, &error_,
-	&rkey, &reuse, &killed, &fork_, &threads, &srq, &shapes, &random_, &flood,
+	&rkey, &reuse, &killed, &fork_, &threads, &srq, &shapes, &random_, &flood, &storm,
 };
 #define PROGRAMS (sizeof(all) / sizeof(*all))
 
@@ -44,6 +44,7 @@ static int usage(void)
 	fprintf(stderr, "usage: litmus NAME --ip IP [--slow IP] [--peer IP] [--size BYTES] [--rounds N] [--seed N] [--full WRS] [--cap WRS]\n"
 			"              [--total BYTES] [--notify] [--extended] [--lossy] [--port TCP] [--limit SECONDS] [--broken KIND]\n"
 			"       litmus flood --ip IP [--peer IP] [--size BYTES] [--rounds N] [--depth N] [--read] [--warm MS] [--every MS]\n"
+			"       litmus storm --ip IP [--peer IP] [--size BYTES] [--seconds N] [--seed N]\n"
 			"       litmus list\n");
 	return 64;
 }
@@ -56,7 +57,7 @@ static void options(struct side *s, int argc, char **argv)
 		{ "total", 1, 0, 't' },	 { "broken", 1, 0, 'b' }, { "notify", 0, 0, 'n' }, { "extended", 0, 0, 'x' },
 		{ "cap", 1, 0, 'c' },	 { "lossy", 0, 0, 'y' },  { "depth", 1, 0, 'd' },
 		{ "warm", 1, 0, 'm' },	 { "every", 1, 0, 'v' },  { "read", 0, 0, 'R' },
-		{ "port", 1, 0, 'P' },	 { 0 },
+		{ "port", 1, 0, 'P' },	 { "seconds", 1, 0, 'S' }, { 0 },
 	};
 	unsigned limit = 90;
 
@@ -80,6 +81,7 @@ static void options(struct side *s, int argc, char **argv)
 		case 'm': s->warm = (unsigned)strtoul(optarg, NULL, 0); break;
 		case 'v': s->every = (unsigned)strtoul(optarg, NULL, 0); break;
 		case 'R': s->reads = true; break;
+		case 'S': s->seconds = (unsigned)strtoul(optarg, NULL, 0); break;
 		case 'P': s->tcp_port = (unsigned)strtoul(optarg, NULL, 0); break;
 		default: exit(usage());
 		}
@@ -94,7 +96,7 @@ static void options(struct side *s, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct side s = { .size = 1 << 20, .seed = 1, .depth = 1, .tcp_port = 18600 };
+	struct side s = { .size = 1 << 20, .seed = 1, .depth = 1, .tcp_port = 18600, .seconds = 60 };
 
 	if (argc == 2 && !strcmp(argv[1], "list"))
 		return list();
