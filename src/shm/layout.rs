@@ -14,6 +14,7 @@
 //!          Context       one record per opened device context: how its calls are reached
 //!          Lane  region  multi-path: identity and counters of the library's own QPs
 //!          Address       multi-path: where the process listens for other processes' side channels
+//!          Multipath     what multi-path did to each QP, and why it did not; same index as Qp
 //!          Ring  region  completion events, the newest overwrite the oldest
 //!          ...           more regions of any kind
 //! ```
@@ -26,12 +27,14 @@
 mod address;
 mod context;
 mod lane;
+mod multipath;
 
 pub use address::AddressRecord;
 pub use context::{ContextRecord, Hooked};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 pub use lane::LaneRecord;
+pub use multipath::{MovedCounters, MultipathCounters, MultipathRecord, PASS_REASONS};
 
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
@@ -82,11 +85,13 @@ pub enum Kind {
     Lane = 9,
     /// [`AddressRecord`]
     Address = 10,
+    /// [`MultipathRecord`], parallel to `Qp`
+    Multipath = 11,
 }
 
 impl Kind {
     /// Every kind with its record's size in bytes.
-    pub const ALL: [(Kind, usize); 10] = [
+    pub const ALL: [(Kind, usize); 11] = [
         (Kind::Port, size_of::<PortRecord>()),
         (Kind::Peer, size_of::<PeerRecord>()),
         (Kind::Cq, size_of::<CqRecord>()),
@@ -97,6 +102,7 @@ impl Kind {
         (Kind::Context, size_of::<ContextRecord>()),
         (Kind::Lane, size_of::<LaneRecord>()),
         (Kind::Address, size_of::<AddressRecord>()),
+        (Kind::Multipath, size_of::<MultipathRecord>()),
     ];
 
     /// The kind a region's number stands for, if this version knows it.
@@ -367,6 +373,8 @@ pub struct PortRecord {
     pub device: Text<64>,
     /// What retired QPs left.
     pub retired: Totals,
+    /// What multi-path did for them.
+    pub retired_multipath: MultipathCounters,
 }
 
 /// The far end of connected QPs: one address seen from one port.

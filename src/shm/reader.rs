@@ -6,7 +6,7 @@
 
 use super::layout::{
     ABI_VERSION, AddressRecord, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LaneRecord, MAGIC, MAX_REGIONS,
-    PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
+    MultipathRecord, PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
 };
 use core::mem::size_of;
 use core::ops::Range;
@@ -21,6 +21,10 @@ const MAX_FILE_BYTES: u64 = 8 << 30;
 
 /// QPs that [`Reader::show_qps`] copies at a time.
 const QPS_AT_ONCE: usize = 128;
+
+/// What each refresh copies.
+const HOT: [Kind; 8] =
+    [Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp, Kind::Multipath];
 
 /// Why a segment cannot be read.
 #[derive(Debug)]
@@ -121,6 +125,8 @@ pub struct Reader {
     pub addresses: Records<AddressRecord>,
     /// QPs by index.
     pub qps: Records<QpRecord>,
+    /// What multi-path does to the QPs, same index; empty where it is off.
+    pub multipath: Records<MultipathRecord>,
     /// Details of the QPs, same index; filled by [`Reader::refresh_details`].
     pub details: Records<QpDetail>,
     rings: Records<RingRecord>,
@@ -161,6 +167,7 @@ impl Reader {
             lanes: Records::default(),
             addresses: Records::default(),
             qps: Records::default(),
+            multipath: Records::default(),
             details: Records::default(),
             rings: Records::default(),
             heads_after: Vec::new(),
@@ -196,7 +203,7 @@ impl Reader {
     pub fn refresh(&mut self) -> Result<(), ReadError> {
         for _ in 0..8 {
             let before = self.read_header()?;
-            self.read_regions(&[Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp])?;
+            self.read_regions(&HOT)?;
             let after = self.read_header()?;
             if before == after && before.is_multiple_of(2) {
                 return Ok(());
@@ -354,6 +361,7 @@ impl Reader {
                 Kind::Lane => fill(f, &spans, &mut self.lanes),
                 Kind::Address => fill(f, &spans, &mut self.addresses),
                 Kind::Qp => fill(f, &spans, &mut self.qps),
+                Kind::Multipath => fill(f, &spans, &mut self.multipath),
                 Kind::QpDetail => fill(f, &spans, &mut self.details),
                 Kind::Ring => fill(f, &spans, &mut self.rings),
             }?;
