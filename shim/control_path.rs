@@ -168,13 +168,22 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
     // SAFETY: the caller's promise, passed on; an ibv_cq_ex starts as an ibv_cq does.
     unsafe {
         let mut cq = null_mut();
-        if let Some(mut more) = guard::run(|| with_what_we_read(counted(ctx)?, &*attr)).flatten() {
+        if let Some(mut more) = guard::run(|| multipath::extended_cq::enlarged(&*attr)).flatten() {
+            cq = tried(|| real(ctx, &raw mut more));
+        }
+        let roomy = !cq.is_null();
+        if !roomy && let Some(mut more) = guard::run(|| with_what_we_read(counted(ctx)?, &*attr)).flatten() {
             cq = tried(|| real(ctx, &raw mut more));
         }
         if cq.is_null() {
             cq = real(ctx, attr);
         }
-        guard::run(|| cq_created(ctx, cq.cast(), true, false));
+        guard::run(|| {
+            cq_created(ctx, cq.cast(), true, false);
+            if roomy && let Some(c) = state::OBJECTS.cqs.find(cq) {
+                multipath::cq::created_extended(cq.cast(), c, (*attr).wc_flags);
+            }
+        });
         cq
     }
 }
@@ -249,7 +258,15 @@ pub unsafe fn ibv_resize_cq(way: Way, cq: *mut ibv_cq, cqe: c_int) -> c_int {
     let (real, _inside) = real!(way.library, way.library.ibv_resize_cq(), (cq, cqe), libc::ENOSYS);
     // SAFETY: the caller's promise, passed on.
     unsafe {
-        let rc = real(cq, cqe);
+        let mut rc = -1;
+        if multipath::cq::find(cq).is_some()
+            && let Some(more) = cqe.checked_add(multipath::cq::EXTRA as c_int)
+        {
+            rc = real(cq, more);
+        }
+        if rc != 0 {
+            rc = real(cq, cqe);
+        }
         if rc == 0 {
             guard::run(|| {
                 if let Some(c) = state::OBJECTS.cqs.find(cq) {
@@ -336,12 +353,7 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
             let qp = tried(|| real(pd, attr));
             if !qp.is_null() {
                 (*attr).cap.max_send_wr -= multipath::EXTRA_SEND_WRS;
-                guard::run(|| {
-                    qp_created(qp, &(*attr).cap, sig_all, How::default());
-                    if let Some(q) = state::OBJECTS.qps.get(qp as usize) {
-                        multipath::created(qp, q, &(*attr).cap, sig_all);
-                    }
-                });
+                guard::run(|| split_qp_created(qp, &(*attr).cap, sig_all, How::default()));
                 return qp;
             }
             (*attr).cap = asked;
@@ -365,11 +377,23 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
     let (real, _inside) = real!(c.library, c.ops.create_qp_ex, (ctx, attr), null_mut());
     // SAFETY: as in `ibv_create_qp`.
     unsafe {
-        let qp = real(ctx, attr);
+        let sig_all = (*attr).sq_sig_all != 0;
+        let asked = (*attr).cap;
         // It receives by work queues, whose posts are not seen.
         let by_work_queues = (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_IND_TABLE.0 != 0;
         let how = How::asked(&*attr, by_work_queues);
-        guard::run(|| qp_created(qp, &(*attr).cap, (*attr).sq_sig_all != 0, how));
+        if let Some(cap) = guard::run(|| multipath::enlarged_extended(ctx, &*attr)).flatten() {
+            (*attr).cap = cap;
+            let qp = tried(|| real(ctx, attr));
+            if !qp.is_null() {
+                (*attr).cap.max_send_wr -= multipath::EXTRA_SEND_WRS;
+                guard::run(|| split_qp_created(qp, &(*attr).cap, sig_all, how));
+                return qp;
+            }
+            (*attr).cap = asked;
+        }
+        let qp = real(ctx, attr);
+        guard::run(|| qp_created(qp, &(*attr).cap, sig_all, how));
         qp
     }
 }
@@ -388,6 +412,15 @@ impl How {
     pub fn asked(attr: &ibv_qp_init_attr_ex, opaque: bool) -> How {
         let with_send_ops = attr.comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 != 0;
         How { send_ops: with_send_ops.then_some(attr.send_ops_flags), opaque }
+    }
+}
+
+/// As [`qp_created`], of a QP that may be split; `cap` is the application's share.
+unsafe fn split_qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, how: How) {
+    // SAFETY: the caller's promise.
+    unsafe { qp_created(qp, cap, sig_all, how) };
+    if let Some(q) = state::OBJECTS.qps.get(qp as usize) {
+        multipath::created(qp, q, cap, sig_all);
     }
 }
 

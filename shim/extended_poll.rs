@@ -5,12 +5,16 @@
 //! provider holds its own from `start_poll` to `end_poll`, so whoever polls such a CQ passes the [`Gate`] first; thus
 //! completions are counted in the order in which they were handed out, here too.
 
+use crate::multipath::cq::CqState;
+use crate::multipath::extended_cq;
 use crate::state::OBJECTS;
 use crate::{guard, unseen};
 use core::ffi::c_int;
 use core::mem::offset_of;
 use core::ops::DerefMut;
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use rdma_sys::{ibv_cq, ibv_cq_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_status};
 use telereduce::sync::{Entry, Gate};
 use telereduce::table::PtrMap;
@@ -23,13 +27,58 @@ type EndPoll = unsafe extern "C" fn(*mut ibv_cq_ex);
 
 /// A CQ whose pointers are ours.
 pub struct Hooked {
-    start_poll: StartPoll,
-    next_poll: NextPoll,
-    end_poll: EndPoll,
+    /// The provider's functions.
+    pub start_poll: StartPoll,
+    /// As above.
+    pub next_poll: NextPoll,
+    /// As above.
+    pub end_poll: EndPoll,
     /// Held from `start_poll` to `end_poll`, and around plain polls.
     pub gate: Gate,
     /// What becomes of the completions that are read: [`SHUT`], [`COUNTED`] or [`LATE`]. The provider serialises the readers.
     state: AtomicU8,
+    /// Its state, if it may serve engines; its pointers are then those of [`crate::multipath::extended_cq`].
+    split: AtomicPtr<CqState>,
+    /// It is the parent's.
+    inherited: AtomicBool,
+}
+
+impl Hooked {
+    /// Its state, if it may serve engines.
+    #[inline(always)]
+    pub fn state(&self) -> Option<&'static CqState> {
+        // SAFETY: they live as long as their CQs, and somewhat longer.
+        unsafe { self.split.load(Acquire).as_ref() }
+    }
+
+    /// Whether it was made before this process was forked.
+    #[inline(always)]
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
+    }
+
+    /// It may serve engines from now on.
+    ///
+    /// # Safety
+    /// `cq` is the CQ that this was attached to, and nobody else knows it yet.
+    pub unsafe fn serve(&'static self, cq: *mut ibv_cq, state: &'static CqState) {
+        self.split.store(core::ptr::from_ref(state).cast_mut(), Release);
+        // SAFETY: the caller's promise.
+        unsafe { self.show(cq) };
+    }
+
+    /// # Safety
+    /// `cq` is the CQ that this was attached to.
+    unsafe fn show(&self, cq: *mut ibv_cq) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.state().is_some() {
+                replace(cq.cast(), extended_cq::start_poll, extended_cq::next_poll, extended_cq::end_poll);
+            } else {
+                replace(cq.cast(), start_poll, next_poll, end_poll);
+            }
+        }
+    }
 }
 
 /// None are read, or they are not counted.
@@ -50,7 +99,7 @@ pub fn find<T>(cq: *const T) -> Option<&'static Hooked> {
 }
 
 /// Hook of `ibv_start_poll`.
-unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+pub unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     let Some(h) = find(cq) else { return libc::ENODEV };
     // SAFETY: the program's CQ and attributes, as ibv_start_poll demands.
     let real = || unsafe { (h.start_poll)(cq, attr) };
@@ -84,7 +133,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 /// Hook of `ibv_next_poll`.
-unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+pub unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let Some(h) = find(cq) else { return libc::ENODEV };
     // SAFETY: as in `start_poll`.
     let real = || unsafe { (h.next_poll)(cq) };
@@ -107,7 +156,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 }
 
 /// Hook of `ibv_end_poll`.
-unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+pub unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     let Some(h) = find(cq) else { return };
     let counted = h.state.swap(SHUT, Relaxed) == COUNTED;
     // SAFETY: as in `start_poll`.
@@ -165,10 +214,11 @@ pub unsafe fn attach(cq: *mut ibv_cq_ex) -> bool {
         return false;
     };
     let (gate, state) = (Gate::default(), AtomicU8::new(SHUT));
-    let h = gone::live(Hooked { start_poll, next_poll, end_poll, gate, state });
+    let (split, inherited) = (AtomicPtr::default(), AtomicBool::new(false));
+    let h = gone::live(Hooked { start_poll, next_poll, end_poll, gate, state, split, inherited });
     HOOKED.insert(cq as usize, h);
     // SAFETY: the caller's promise.
-    unsafe { replace(cq, self::start_poll, self::next_poll, self::end_poll) };
+    unsafe { h.show(cq.cast()) };
     true
 }
 
@@ -201,7 +251,7 @@ pub unsafe fn detach(cq: *mut ibv_cq) -> Option<&'static Hooked> {
 pub unsafe fn reattach(cq: *mut ibv_cq, h: &'static Hooked) {
     HOOKED.insert(cq as usize, h);
     // SAFETY: the caller's promise.
-    unsafe { replace(cq.cast(), start_poll, next_poll, end_poll) };
+    unsafe { h.show(cq) };
 }
 
 /// It was destroyed.
@@ -220,4 +270,5 @@ pub unsafe fn after_fork() {
         HOOKED.reset_after_fork();
         GONE.reset_after_fork();
     }
+    HOOKED.for_each(|h| h.inherited.store(true, Relaxed));
 }

@@ -6,12 +6,13 @@
 //! passes the [`Gate`] first, for the reason that is given there. A QP that is not counted goes straight to the provider.
 
 use crate::library::Library;
+use crate::multipath::flow::Flow;
 use crate::send_ops::{self, Real};
 use crate::state::OBJECTS;
 use crate::{data_path, guard, linked, unseen};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{ibv_qp, ibv_qp_ex};
 use telereduce::sync::{Entry, Gate};
 use telereduce::table::PtrMap;
@@ -32,6 +33,8 @@ pub struct Hooked {
     state: AtomicU8,
     /// That of who holds the gate.
     batch: UnsafeCell<Batch>,
+    /// Its engine, if it may be split; its pointers are then those of [`crate::multipath::extended_send`].
+    flow: AtomicPtr<Flow>,
 }
 
 /// None are built, or they are not counted.
@@ -80,8 +83,42 @@ impl Hooked {
         }
     }
 
+    /// Its engine, if it may be split.
+    #[inline(always)]
+    pub fn flow(&self) -> Option<&'static Flow> {
+        // SAFETY: flows live as long as their QPs, and somewhat longer.
+        unsafe { self.flow.load(Acquire).as_ref() }
+    }
+
+    /// Whether the WRs that are built are kept in the batch.
+    #[inline(always)]
+    pub fn is_open(&self) -> bool {
+        self.state.load(Relaxed) == KEPT
+    }
+
+    /// A batch begins.
+    ///
+    /// # Safety
+    /// The caller holds the gate, and the provider's lock.
+    #[inline(always)]
+    pub unsafe fn open(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.batch.get()).clear() };
+        self.state.store(KEPT, Relaxed);
+    }
+
+    /// The batch.
+    ///
+    /// # Safety
+    /// The caller holds the gate.
+    pub unsafe fn batch(&self) -> &Batch {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.batch.get() }
+    }
+
     /// Nothing more is built. True if the batch was.
-    fn shut(&self) -> bool {
+    #[inline(always)]
+    pub fn shut(&self) -> bool {
         let kept = self.state.load(Relaxed) == KEPT;
         self.state.store(SHUT, Relaxed);
         kept
@@ -105,8 +142,7 @@ pub unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
         Some(Entry::Late) => LATE,
         Some(Entry::Entered | Entry::Inside) => {
             // SAFETY: the gate is ours.
-            unsafe { (*h.batch.get()).clear() };
-            KEPT
+            return unsafe { h.open() };
         }
     };
     h.state.store(state, Relaxed);
@@ -188,11 +224,24 @@ pub unsafe fn attach(qp: *mut ibv_qp, library: &'static Library, granted: u64, m
         granted,
         state: AtomicU8::new(SHUT),
         batch: UnsafeCell::new(Batch::new(max_send_wr)),
+        flow: AtomicPtr::default(),
     });
     HOOKED.insert(qp as usize, h);
     // SAFETY: the caller's promise.
-    unsafe { send_ops::replace(x, &h.real, granted) };
+    unsafe { send_ops::replace(x, &h.real, granted, false) };
     true
+}
+
+impl Hooked {
+    /// The QP may be split from now on.
+    ///
+    /// # Safety
+    /// `qp` is the QP that this was attached to, and nobody else knows it yet.
+    pub unsafe fn serve(&'static self, qp: *mut ibv_qp, flow: &'static Flow) {
+        self.flow.store(core::ptr::from_ref(flow).cast_mut(), Release);
+        // SAFETY: the caller's promise.
+        unsafe { attach_again(qp) };
+    }
 }
 
 /// The QP was modified: pointers that the provider has set anew are replaced anew.
@@ -202,7 +251,7 @@ pub unsafe fn attach(qp: *mut ibv_qp, library: &'static Library, granted: u64, m
 pub unsafe fn attach_again(qp: *mut ibv_qp) {
     if let Some(h) = find(qp) {
         // SAFETY: an extended QP, which starts as a plain one does.
-        unsafe { send_ops::replace(qp.cast(), &h.real, h.granted) };
+        unsafe { send_ops::replace(qp.cast(), &h.real, h.granted, h.flow().is_some()) };
     }
 }
 
@@ -243,4 +292,5 @@ pub unsafe fn after_fork() {
         HOOKED.reset_after_fork();
         GONE.reset_after_fork();
     }
+    HOOKED.for_each(|h| h.flow.store(core::ptr::null_mut(), Release));
 }

@@ -21,6 +21,12 @@ impl Object<'_> {
         self.mapped().any(|(start, bytes)| address.wrapping_sub(start) < bytes)
     }
 
+    /// Whether its file's name begins so.
+    pub fn is_called(&self, name: &[u8]) -> bool {
+        let file = self.file.to_bytes();
+        file.rsplit(|b| *b == b'/').next().unwrap_or(file).starts_with(name)
+    }
+
     /// Where it begins.
     pub fn start(&self) -> usize {
         self.mapped().map(|m| m.0).min().unwrap_or(0)

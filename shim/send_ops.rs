@@ -1,6 +1,7 @@
 //! The pointers of an extended QP: which there are, what each says of a WR, and replacing them.
 
 use crate::extended_send::{self, find};
+use crate::multipath::extended_send as paths;
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -31,44 +32,72 @@ macro_rules! operations {
                 // SAFETY: the provider's pointer of this name, whose type this is.
                 (address != 0).then(|| unsafe { core::mem::transmute(address) })
             }
+        )* $(
+            /// Calls the provider's function of this name, if it has one.
+            ///
+            /// # Safety
+            /// As libibverbs's function of this name demands.
+            #[inline(always)]
+            pub unsafe fn $begin(&self, qp: *mut ibv_qp_ex $(, $b_arg: $b_type)*) {
+                // SAFETY: the caller's promise.
+                unsafe { call!(self.$begin, qp $(, $b_arg: $b_type)*) }
+            }
+        )* $(
+            /// As above.
+            ///
+            /// # Safety
+            /// As above.
+            #[inline(always)]
+            pub unsafe fn $set(&self, qp: *mut ibv_qp_ex $(, $s_arg: $s_type)*) {
+                // SAFETY: the caller's promise.
+                unsafe { call!(self.$set, qp $(, $s_arg: $s_type)*) }
+            }
         )* }
 
         $(hook!($begin($($b_arg: $b_type),*), |h, qp| h.begin(qp, $opcode, $besides));)*
         $(hook!($later($($l_arg: $l_type),*), |h, qp| h.begin(qp, $l_opcode, $l_besides));)*
         $(hook!($set($($s_arg: $s_type),*), |h, _qp| h.set_bytes($bytes));)*
 
-        /// Calls `f` with each pointer of the QP, its cell and our function.
+        /// Calls `f` with each pointer of the QP, its cell and our functions: of any QP, and of one that may be split.
         ///
         /// # Safety
         /// `qp` is an extended QP with the operations that were `granted`.
-        unsafe fn each(qp: *mut ibv_qp_ex, real: &Real, granted: u64, f: impl Fn(&AtomicUsize, &AtomicUsize, usize)) {
+        unsafe fn each(qp: *mut ibv_qp_ex, real: &Real, granted: u64, f: impl Fn(&AtomicUsize, &AtomicUsize, [usize; 2])) {
             // SAFETY: the caller's promise.
             unsafe {
-                $(f(slot(qp, offset_of!(ibv_qp_ex, $begin)), &real.$begin, $begin as *const () as usize);)*
+                $(f(slot(qp, offset_of!(ibv_qp_ex, $begin)), &real.$begin, [$begin as *const () as usize, paths::$begin as *const () as usize]);)*
                 $(if granted & $bit != 0 {
-                    f(slot(qp, $offset), &real.$later, $later as *const () as usize);
+                    f(slot(qp, $offset), &real.$later, [$later as *const () as usize; 2]);
                 })*
-                $(f(slot(qp, offset_of!(ibv_qp_ex, $set)), &real.$set, $set as *const () as usize);)*
-                $(f(slot(qp, offset_of!(ibv_qp_ex, $around)), &real.$around, extended_send::$around as *const () as usize);)*
+                $(f(slot(qp, offset_of!(ibv_qp_ex, $set)), &real.$set, [$set as *const () as usize, paths::$set as *const () as usize]);)*
+                $(f(slot(qp, offset_of!(ibv_qp_ex, $around)), &real.$around, [
+                    extended_send::$around as *const () as usize,
+                    paths::$around as *const () as usize,
+                ]);)*
             }
         }
     };
 }
 
+/// Calls a provider's pointer, if it is there.
+macro_rules! call {
+    ($real:expr, $qp:expr $(, $arg:ident: $type:ty)*) => {{
+        let real = $real.load(Acquire);
+        if real != 0 {
+            let real: unsafe extern "C" fn(*mut ibv_qp_ex $(, $type)*) = core::mem::transmute(real);
+            real($qp $(, $arg)*);
+        }
+    }};
+}
+
 /// The hook of one pointer: says what it is to do with the WR, and goes on to the provider's.
 macro_rules! hook {
     ($name:ident($($arg:ident: $type:ty),*), |$h:ident, $qp:ident| $note:expr) => {
-        unsafe extern "C" fn $name($qp: *mut ibv_qp_ex $(, $arg: $type)*) {
+        pub unsafe extern "C" fn $name($qp: *mut ibv_qp_ex $(, $arg: $type)*) {
             let Some($h) = find($qp) else { return };
             $note;
-            let real = $h.real.$name.load(Acquire);
-            if real != 0 {
-                // SAFETY: the provider's pointer of this name, whose type this is, with the program's arguments.
-                unsafe {
-                    let real: unsafe extern "C" fn(*mut ibv_qp_ex $(, $type)*) = core::mem::transmute(real);
-                    real($qp $(, $arg)*);
-                }
-            }
+            // SAFETY: the provider's pointer of this name, whose type this is, with the program's arguments.
+            unsafe { call!($h.real.$name, $qp $(, $arg: $type)*) }
         }
     };
 }
@@ -110,12 +139,14 @@ operations! {
 /// A longer list is not looked at: the provider will refuse it.
 const LONGEST: u32 = 1 << 16;
 
-fn list_bytes(n: usize, list: *const ibv_sge) -> u64 {
+/// Bytes of a list.
+pub fn list_bytes(n: usize, list: *const ibv_sge) -> u64 {
     // SAFETY: the program passes so many elements.
     unsafe { sge_bytes(list, i32::try_from(n).unwrap_or(0), LONGEST) }
 }
 
-fn inline_bytes(n: usize, list: *const ibv_data_buf) -> u64 {
+/// Bytes of data in pieces.
+pub fn inline_bytes(n: usize, list: *const ibv_data_buf) -> u64 {
     if list.is_null() || n > LONGEST as usize {
         return 0;
     }
@@ -130,18 +161,21 @@ unsafe fn slot<'a>(qp: *mut ibv_qp_ex, offset: usize) -> &'a AtomicUsize {
     unsafe { AtomicUsize::from_ptr(qp.byte_add(offset).cast()) }
 }
 
-/// Puts our functions where there are the provider's.
+/// Puts our functions where there are the provider's. `split`: the QP may be.
 ///
 /// # Safety
 /// `qp` is an extended QP with the operations that were `granted`.
-pub unsafe fn replace(qp: *mut ibv_qp_ex, real: &Real, granted: u64) {
-    let one = |slot: &AtomicUsize, real: &AtomicUsize, ours: usize| {
+pub unsafe fn replace(qp: *mut ibv_qp_ex, real: &Real, granted: u64, split: bool) {
+    let one = |slot: &AtomicUsize, real: &AtomicUsize, ours: [usize; 2]| {
         let there = slot.load(Relaxed);
-        if there != 0 && there != ours {
+        if there == 0 {
+            return;
+        }
+        if !ours.contains(&there) {
             // Known before it is needed.
             real.store(there, Release);
-            slot.store(ours, Release);
         }
+        slot.store(ours[usize::from(split)], Release);
     };
     // SAFETY: the caller's promise.
     unsafe { each(qp, real, granted, one) };
@@ -152,8 +186,8 @@ pub unsafe fn replace(qp: *mut ibv_qp_ex, real: &Real, granted: u64) {
 /// # Safety
 /// As [`replace`].
 pub unsafe fn put_back(qp: *mut ibv_qp_ex, real: &Real, granted: u64) {
-    let one = |slot: &AtomicUsize, real: &AtomicUsize, ours: usize| {
-        if slot.load(Relaxed) == ours {
+    let one = |slot: &AtomicUsize, real: &AtomicUsize, ours: [usize; 2]| {
+        if ours.contains(&slot.load(Relaxed)) {
             slot.store(real.load(Relaxed), Release);
         }
     };

@@ -1,13 +1,14 @@
 //! The application's CQs: completions of split QPs pass their engines, and what the helper polled for the application waits
 //! here for it.
 
+use super::extended_cq::{Extended, More};
 use super::flow::Flow;
-use crate::data_path;
+use crate::{data_path, extended_poll};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{ibv_cq, ibv_wc};
 use std::collections::VecDeque;
-use telereduce::sync::SpinLock;
+use telereduce::sync::{Guard, SpinLock};
 use telereduce::table::gone::{self, Gone};
 use telereduce::table::{PtrMap, QpnTable};
 use telereduce::telemetry::cq::Cq;
@@ -22,19 +23,43 @@ const BATCH: usize = 16;
 /// Whose engine is to be told, and what, when the application gets a completion.
 type Told = Option<(&'static Flow, u64)>;
 
+/// A completion that waits for the application.
+pub struct Kept {
+    /// As the application is to see it.
+    pub wc: ibv_wc,
+    /// Likewise, what it also asked for.
+    pub more: More,
+    /// What its engine is to be told.
+    pub told: Told,
+}
+
+impl Kept {
+    /// The application gets it.
+    pub fn deliver(&self) {
+        if let Some((flow, upto)) = self.told {
+            flow.delivered(upto);
+        }
+    }
+}
+
 /// A CQ of the application.
 pub struct CqState {
     cq: *mut ibv_cq,
-    counted: &'static Cq,
+    /// Its telemetry, and its lock.
+    pub counted: &'static Cq,
+    /// It is polled by ibv_start_poll, too.
+    pub extended: Option<Extended>,
+    /// It serves engines, or did.
+    served: AtomicBool,
     /// Engines' completions that it has room for.
     room: AtomicU32,
     flows: QpnTable<Flow>,
     count: AtomicU32,
-    /// Polled by the helper; with what the engine is to be told when the application gets it. Under the CQ's lock.
-    kept: SpinLock<VecDeque<(ibv_wc, Told)>>,
+    /// Polled by the helper. Under the CQ's lock.
+    kept: SpinLock<VecDeque<Kept>>,
 }
 
-// SAFETY: the pointer is to a CQ, which any thread may use; all else is `Sync` by itself.
+// SAFETY: the pointer is to a CQ, which any thread may use; `extended` says who uses what; all else is `Sync` by itself.
 unsafe impl Sync for CqState {}
 // SAFETY: as above.
 unsafe impl Send for CqState {}
@@ -49,25 +74,56 @@ pub fn find(cq: *mut ibv_cq) -> Option<&'static CqState> {
 
 /// A counted CQ was created with [`EXTRA`] entries more than the application asked for.
 pub fn created(cq: *mut ibv_cq, counted: &'static Cq) {
+    add(cq, counted, None);
+}
+
+/// As [`created`], as [`extended_cq::enlarged`](super::extended_cq::enlarged) says; the application asked for these fields.
+///
+/// # Safety
+/// `cq` was just created, and nobody else knows it yet.
+pub unsafe fn created_extended(cq: *mut ibv_cq, counted: &'static Cq, asked: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let (true, Some(x)) = (counted.spec.extended, Extended::new(cq, asked)) {
+            let state = add(cq, counted, Some(x));
+            state.show();
+            if let Some(h) = extended_poll::find(cq) {
+                h.serve(cq, state);
+            }
+        }
+    }
+}
+
+fn add(cq: *mut ibv_cq, counted: &'static Cq, extended: Option<Extended>) -> &'static CqState {
     let state = CqState {
         cq,
         counted,
+        extended,
+        served: AtomicBool::new(false),
         room: AtomicU32::new(EXTRA),
         flows: QpnTable::default(),
         count: AtomicU32::new(0),
         kept: SpinLock::default(),
     };
-    CQS.insert(cq as usize, gone::live(state));
+    let state = gone::live(state);
+    CQS.insert(cq as usize, state);
+    state
 }
 
 /// It is about to be destroyed: nobody finds it any more.
 pub fn hide(cq: *mut ibv_cq) -> Option<&'static CqState> {
-    CQS.remove(cq as usize)
+    let state = CQS.remove(cq as usize)?;
+    if let Some(x) = &state.extended {
+        // SAFETY: the CQ that it was made for.
+        unsafe { x.hide(cq) };
+    }
+    Some(state)
 }
 
 /// It was not destroyed.
 pub fn show(cq: *mut ibv_cq, state: &'static CqState) {
     CQS.insert(cq as usize, state);
+    state.show();
 }
 
 /// It was destroyed.
@@ -90,6 +146,24 @@ pub unsafe fn after_fork() {
 }
 
 impl CqState {
+    fn show(&self) {
+        if let Some(x) = &self.extended {
+            // SAFETY: the CQ that it was made for.
+            unsafe { x.show(self.cq) };
+        }
+    }
+
+    /// Whether it serves engines, or did.
+    #[inline(always)]
+    pub fn has_served(&self) -> bool {
+        self.served.load(Acquire)
+    }
+
+    /// What was polled by the helper, oldest first.
+    pub fn kept(&self) -> Guard<'_, VecDeque<Kept>> {
+        self.kept.lock()
+    }
+
     /// Takes room for a QP's engine. False: there is none.
     pub fn reserve(&self, entries: u32) -> bool {
         self.room.fetch_update(Relaxed, Relaxed, |room| room.checked_sub(entries)).is_ok()
@@ -102,6 +176,7 @@ impl CqState {
 
     /// Completions of this QP pass its engine from now on.
     pub fn add(&self, qp_num: u32, flow: &'static Flow) {
+        self.served.store(true, Release);
         self.flows.set(qp_num, Some(flow));
         self.count.fetch_add(1, Relaxed);
     }
@@ -112,8 +187,8 @@ impl CqState {
         if self.flows.set(qp_num, None).is_some() {
             self.count.fetch_sub(1, Relaxed);
         }
-        for (_, told) in self.kept.lock().iter_mut() {
-            *told = told.take().filter(|(flow, _)| flow.qp_num() != qp_num);
+        for kept in self.kept.lock().iter_mut() {
+            kept.told = kept.told.take().filter(|(flow, _)| flow.qp_num() != qp_num);
         }
     }
 
@@ -122,23 +197,23 @@ impl CqState {
         self.count.load(Relaxed) == 0 && self.kept.lock().is_empty()
     }
 
+    /// Lets an engine see a completion, which may change it. `None`: it is the engine's own. Each completion passes here
+    /// once, in its order, under the CQ's lock, however it is polled.
+    pub fn judge(&self, wc: &mut ibv_wc) -> Option<Told> {
+        let received = || if wc.status == 0 { wc.opcode & RECV != 0 } else { self.counted.is_failed_receive(wc) };
+        match self.flows.get(wc.qp_num).filter(|_| !received()) {
+            None => Some(None),
+            Some(flow) => flow.completed(wc).map(|upto| Some((flow, upto))),
+        }
+    }
+
     /// Lets engines see `all`; what is the application's moves to the front. Calls `keep` with each of these. Returns their
     /// number. The CQ's lock is held.
     fn sift(&self, all: &mut [ibv_wc], mut keep: impl FnMut(&ibv_wc, Told)) -> usize {
         let mut kept = 0;
         for i in 0..all.len() {
             let wc = &mut all[i];
-            let flow = self.flows.get(wc.qp_num).filter(|_| {
-                let received = if wc.status == 0 { wc.opcode & RECV != 0 } else { self.counted.is_failed_receive(wc) };
-                !received
-            });
-            let told = match flow {
-                None => None,
-                Some(flow) => match flow.completed(wc) {
-                    Some(upto) => Some((flow, upto)),
-                    None => continue,
-                },
-            };
+            let Some(told) = self.judge(wc) else { continue };
             keep(wc, told);
             all.swap(kept, i);
             kept += 1;
@@ -148,6 +223,9 @@ impl CqState {
 
     /// Polls for the application, which may not: its completions wait for it here.
     pub fn draw(&self) {
+        if let Some(x) = &self.extended {
+            return x.draw(self, self.cq);
+        }
         let _last = self.counted.lock.lock();
         // SAFETY: numbers, for which zero is valid.
         let mut wc: [ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
@@ -157,7 +235,8 @@ impl CqState {
             let mut kept = self.kept.lock();
             self.sift(&mut wc[..n as usize], |wc, told| {
                 // SAFETY: plain numbers.
-                kept.push_back((unsafe { core::ptr::read(wc) }, told));
+                let wc = unsafe { core::ptr::read(wc) };
+                kept.push_back(Kept { wc, more: More::default(), told });
             });
         }
     }
@@ -172,13 +251,11 @@ impl CqState {
         {
             let mut kept = self.kept.lock();
             while got < most
-                && let Some((wc, told)) = kept.pop_front()
+                && let Some(k) = kept.pop_front()
             {
+                k.deliver();
                 // SAFETY: the caller's promise.
-                unsafe { to.add(got).write(wc) };
-                if let Some((flow, upto)) = told {
-                    flow.delivered(upto);
-                }
+                unsafe { to.add(got).write(k.wc) };
                 got += 1;
             }
         }
@@ -213,7 +290,10 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
     // SAFETY: the application's promise, as ibv_poll_cq demands.
     unsafe {
         match find(cq).filter(|c| num_entries > 0 && !c.is_plain()) {
-            Some(state) => state.poll(num_entries as usize, wc),
+            Some(state) => match &state.extended {
+                Some(x) => x.alone(|| state.poll(num_entries as usize, wc)),
+                None => state.poll(num_entries as usize, wc),
+            },
             None => data_path::poll_cq(cq, num_entries, wc),
         }
     }

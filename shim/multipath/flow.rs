@@ -5,18 +5,22 @@ use super::group::Group;
 use super::telling::Telling;
 use super::{helper, wr};
 use crate::data_path;
+use crate::extended_send::Hooked;
 use crate::guard;
+use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_send_wr, ibv_wc};
 use std::sync::Mutex;
 use telereduce::control::wire::{Psns, QpPair};
+use telereduce::multipath::batch::WrBatch;
 use telereduce::multipath::driver::{Driver, Errno, LanePosting, NO_ROOM, Posting, State, Verdict};
 use telereduce::multipath::engine::{Engine, QpFacts};
 use telereduce::multipath::plan::Settings;
 use telereduce::multipath::single::Single;
-use telereduce::sync::SpinLock;
+use telereduce::multipath::wr::WrRef;
+use telereduce::sync::{Entry, Gate, Guard, SpinLock};
 use telereduce::table::PtrMap;
 use telereduce::table::gone::{self, Gone};
 use telereduce::telemetry::qp::Qp;
@@ -68,6 +72,7 @@ pub struct Flow {
     /// Where its sends complete.
     pub cq: &'static CqState,
     inner: SpinLock<Inner>,
+    extended: Option<Extended>,
     quiet: AtomicBool,
     /// What the engine said when it was last asked: it has pieces for lanes; it waits for a completion.
     wants: AtomicBool,
@@ -84,6 +89,12 @@ struct Inner {
     /// Inline data on its way.
     data: Vec<u8>,
     telling: Telling,
+    /// Who has this lock holds the gate, too.
+    is_through: bool,
+    /// Something was not posted, since the gate was not to be had.
+    owes_posts: bool,
+    /// Likewise, the QP was not broken.
+    owes_break: bool,
 }
 
 impl Inner {
@@ -93,7 +104,26 @@ impl Inner {
     }
 }
 
-// SAFETY: the pointer is to a QP, which any thread may use; all else is `Sync` by itself.
+/// What a QP has besides that posts by `ibv_wr_*`.
+pub struct Extended {
+    hooked: &'static Hooked,
+    /// That of who holds the gate.
+    batch: UnsafeCell<WrBatch>,
+    /// The engine's, as it was when its lock was given back.
+    threshold_bytes: AtomicU64,
+    /// What its provider answers when it has no room.
+    refusal: c_int,
+}
+
+impl Extended {
+    /// Of a QP with these hooks and limits, whose provider answers `refusal` when it has no room.
+    pub fn new(hooked: &'static Hooked, facts: &QpFacts, refusal: c_int) -> Extended {
+        let batch = UnsafeCell::new(WrBatch::new(facts.max_send_sge, facts.max_inline_bytes));
+        Extended { hooked, batch, threshold_bytes: AtomicU64::new(u64::MAX), refusal }
+    }
+}
+
+// SAFETY: the pointer is to a QP, which any thread may use; `extended` says who uses what; all else is `Sync` by itself.
 unsafe impl Sync for Flow {}
 // SAFETY: as above.
 unsafe impl Send for Flow {}
@@ -128,13 +158,31 @@ struct Hands<'a> {
     breaks: bool,
     /// Lanes to be revoked, a bit each.
     revokes: u32,
+    /// To be passed before each post.
+    gate: Option<&'static Gate>,
+    /// It was not to be had.
+    owes_posts: bool,
+}
+
+/// Does `work` behind the gate, if nobody is there.
+fn if_free<T>(gate: Option<&Gate>, work: impl FnOnce() -> T) -> Option<T> {
+    let Some(gate) = gate else { return Some(work()) };
+    gate.try_enter().then(|| {
+        let result = work();
+        gate.leave();
+        result
+    })
 }
 
 impl Driver for Hands<'_> {
     fn post_primary(&mut self, p: &Posting<'_>) -> Result<(), Errno> {
         let mut bad = null_mut();
         // SAFETY: the application's QP, and a chain of one WR of its own.
-        let rc = wr::with_c(&p.wr, |c| unsafe { (self.flow.post)(self.flow.qp, c, &raw mut bad) });
+        let post = || wr::with_c(&p.wr, |c| unsafe { (self.flow.post)(self.flow.qp, c, &raw mut bad) });
+        let Some(rc) = if_free(self.gate, post) else {
+            self.owes_posts = true;
+            return Err(NO_ROOM);
+        };
         match rc {
             0 => Ok(()),
             libc::ENOMEM | libc::ENOSPC | libc::EAGAIN => Err(NO_ROOM),
@@ -166,6 +214,7 @@ impl Flow {
         counted: &'static Qp,
         modify: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
         cq: &'static CqState,
+        extended: Option<Extended>,
         facts: QpFacts,
         settings: Settings,
     ) -> Option<&'static Flow> {
@@ -174,6 +223,9 @@ impl Flow {
             group: None,
             data: Vec::new(),
             telling: Telling::new(counted),
+            is_through: false,
+            owes_posts: false,
+            owes_break: false,
         };
         let flow = gone::live(Flow {
             qp,
@@ -182,6 +234,7 @@ impl Flow {
             modify,
             cq,
             inner: SpinLock::new(inner),
+            extended,
             quiet: AtomicBool::new(false),
             wants: AtomicBool::new(false),
             waits: AtomicBool::new(false),
@@ -190,6 +243,10 @@ impl Flow {
         });
         cq.add(counted.spec.qp_num, flow);
         FLOWS.insert(qp as usize, flow);
+        if let Some(x) = &flow.extended {
+            // SAFETY: the QP was just created.
+            unsafe { x.hooked.serve(qp, flow) };
+        }
         Some(flow)
     }
 
@@ -236,20 +293,29 @@ impl Flow {
     }
 
     fn with_locked<T>(&'static self, inner: &mut Inner, work: impl FnOnce(&mut Engine, &mut Hands<'_>) -> T) -> T {
-        let mut hands = Hands { flow: self, group: inner.group, breaks: false, revokes: 0 };
+        let gate = self.gate().filter(|_| !inner.is_through);
+        let mut hands = Hands { flow: self, group: inner.group, breaks: false, revokes: 0, gate, owes_posts: false };
         let result = work(&mut inner.engine, &mut hands);
         if let Some(group) = inner.group
             && inner.engine.wants_lanes()
         {
             inner.engine.feed(&mut group.offers(), &mut hands);
         }
-        if hands.breaks {
+        if hands.breaks || inner.owes_break {
             let mut error = Given::default().0;
             error.qp_state = ibv_qp_state::IBV_QPS_ERR;
             // SAFETY: the application's QP.
-            unsafe { (self.modify)(self.qp, &raw mut error, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int) };
+            let modify =
+                || unsafe { (self.modify)(self.qp, &raw mut error, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int) };
+            inner.owes_break = if_free(gate, modify).is_none();
             hands.breaks = false;
-            inner.engine.state_changed(State::Error, &mut hands);
+            if !inner.owes_break {
+                inner.engine.state_changed(State::Error, &mut hands);
+            }
+        }
+        inner.owes_posts |= hands.owes_posts;
+        if let Some(x) = &self.extended {
+            x.threshold_bytes.store(inner.engine.threshold_bytes(), Relaxed);
         }
         if hands.revokes != 0
             && let Some(group) = inner.group
@@ -257,11 +323,78 @@ impl Flow {
             helper::revoke(group, hands.revokes);
         }
         self.wants.store(inner.engine.wants_lanes(), Relaxed);
-        let waits = inner.engine.waits_for_primary();
+        let waits = inner.engine.waits_for_primary() || inner.owes_break;
         if !self.waits.swap(waits, Relaxed) && waits {
             helper::wake();
         }
         result
+    }
+
+    fn gate(&self) -> Option<&'static Gate> {
+        self.extended.as_ref().map(|x| &x.hooked.gate)
+    }
+
+    /// Waits for the engine, behind the gate, which the caller holds: it is left when the result goes.
+    pub fn hold<'a>(&'static self, gate: &'a Gate) -> Held<'a> {
+        let mut inner = self.inner.lock();
+        inner.is_through = true;
+        Held { flow: self, leaves: Some(gate), inner }
+    }
+
+    /// As [`hold`](Flow::hold), and waits for the gate first, if there is one.
+    fn enter(&'static self) -> Held<'static> {
+        let leaves = self.gate().filter(|gate| gate.enter_patiently() == Entry::Entered);
+        let mut inner = self.inner.lock();
+        inner.is_through = true;
+        Held { flow: self, leaves, inner }
+    }
+
+    /// Tries again what could not be posted.
+    pub fn retry(&'static self) {
+        self.with(|engine, hands| engine.retry(hands));
+    }
+
+    /// The batch that is built.
+    ///
+    /// # Safety
+    /// The caller holds the gate, and one result at a time.
+    #[allow(clippy::mut_from_ref, reason = "the gate's holder alone has it")]
+    #[inline(always)]
+    pub unsafe fn batch(&self) -> Option<&mut WrBatch> {
+        // SAFETY: the caller's promise.
+        self.extended.as_ref().map(|x| unsafe { &mut *x.batch.get() })
+    }
+
+    /// How many WRs of a batch may pass.
+    #[cold]
+    #[inline(never)]
+    pub fn look_for_room(&self, b: &mut WrBatch) {
+        let inner = self.inner.lock();
+        let room = inner.engine.room().min(self.counted.spec.max_send_wr);
+        b.set_quota(if inner.engine.is_idle() { room.saturating_sub(b.passed() as u32) } else { 0 });
+    }
+
+    /// Shorter messages pass, if nothing is held.
+    #[inline(always)]
+    pub fn threshold_bytes(&self) -> u64 {
+        self.extended.as_ref().map_or(u64::MAX, |x| x.threshold_bytes.load(Relaxed))
+    }
+
+    /// Whether any WR would be split.
+    #[inline(always)]
+    pub fn splits(&self) -> bool {
+        self.threshold_bytes() != u64::MAX
+    }
+
+    /// What the provider answers when it has no room for a batch.
+    pub fn refusal(&self) -> c_int {
+        self.extended.as_ref().map_or(libc::ENOMEM, |x| x.refusal)
+    }
+
+    /// Its telemetry.
+    #[inline(always)]
+    pub fn counted(&self) -> &'static Qp {
+        self.counted
     }
 
     /// A send completion of it was polled. `None`: it is the engine's own. Else it is changed to what the application is to
@@ -364,7 +497,7 @@ impl Flow {
         }
     }
 
-    /// Whether somebody must poll its CQ even if the application does not.
+    /// Whether somebody must poll its CQ, and try again, even if the application does not.
     pub fn waits(&self) -> bool {
         self.waits.load(Relaxed)
     }
@@ -448,10 +581,15 @@ impl Flow {
     /// # Safety
     /// As ibv_post_send demands.
     unsafe fn post(&'static self, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
-        let mut inner = self.inner.lock();
+        let mut held = self.enter();
+        // SAFETY: the gate is held.
+        if let Some(b) = unsafe { self.batch() } {
+            b.set_quota(0);
+        }
+        let inner = &mut *held.inner;
         // SAFETY: the caller's promise.
         unsafe {
-            if let Some(large) = self.passes(&inner, wr) {
+            if let Some(large) = self.passes(inner, wr) {
                 let answer = data_path::post_send(self.qp, wr, bad);
                 let mut w = wr.cast_const();
                 while !w.is_null() && (answer == 0 || !core::ptr::eq(w, *bad)) {
@@ -459,13 +597,13 @@ impl Flow {
                     w = (*w).next;
                 }
                 if large {
-                    self.note_large(&mut inner, wr, w);
+                    self.note_large(inner, wr, w);
                 }
                 return answer;
             }
             let mut w = wr;
             while !w.is_null() {
-                if let Err(Errno(e)) = self.post_one(&mut inner, &*w) {
+                if let Err(Errno(e)) = self.post_one(inner, &*w) {
                     *bad = w;
                     return e;
                 }
@@ -502,6 +640,46 @@ impl Flow {
         }
         inner.data = data;
         answer
+    }
+}
+
+/// The engine of a QP, and its gate if it has one.
+pub struct Held<'a> {
+    flow: &'static Flow,
+    leaves: Option<&'a Gate>,
+    inner: Guard<'static, Inner>,
+}
+
+impl Held<'_> {
+    /// The engine, to be told what needs no hands.
+    #[inline(always)]
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.inner.engine
+    }
+
+    /// The engine gets a WR of a batch that it has room for.
+    pub fn take(&mut self, wr: &WrRef<'_>) {
+        self.flow.with_locked(&mut self.inner, |engine, hands| {
+            // Only for want of memory: it cannot be posted, and nothing that follows may be.
+            if engine.take(wr, hands).is_err() {
+                hands.break_primary();
+            }
+        });
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.inner.owes_posts || self.inner.owes_break {
+            self.inner.owes_posts = false;
+            self.flow.with_locked(&mut self.inner, |engine, hands| engine.retry(hands));
+        }
+        self.inner.is_through = false;
+        // Before the engine's lock: who has it and cannot enter is one whose debts were paid above.
+        if let Some(gate) = self.leaves {
+            gate.leave();
+        }
     }
 }
 

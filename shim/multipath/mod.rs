@@ -5,17 +5,22 @@
 //! ibv_modify_qp  -> world    in RTS: which pool of lanes it may use; the side channel looks for the peer's shim
 //! paired         -> world    lanes are offered, accepted, connected (group)
 //! ibv_post_send  -> flow     small: the provider; large: the engine, which posts pieces on lanes
+//! ibv_wr_*       -> extended_send  as above, once the batch is complete
 //! helper thread  -> world    polls the lanes; polls the application's CQs while an engine waits and nobody does
 //! ibv_poll_cq    -> cq       which completions are the application's
+//! ibv_start_poll -> extended_cq  as above, one by one
 //! ```
 //!
 //! All of it is asleep unless `TELEREDUCE_PATHS` asks for more than one path.
 
 pub mod cq;
+pub mod extended_cq;
+pub mod extended_send;
 pub mod flow;
 mod group;
 mod helper;
 mod pace;
+mod provider;
 mod telling;
 mod verbs;
 mod world;
@@ -23,9 +28,10 @@ mod wr;
 
 use crate::{context, log, state};
 use core::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use flow::Flow;
+use flow::{Extended, Flow};
 use rdma_sys::ibv_qp_type;
 use rdma_sys::{ibv_context, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_state};
+use rdma_sys::{ibv_qp_init_attr_ex, ibv_qp_init_attr_mask};
 use std::time::{Duration, Instant};
 use telereduce::control::api::{OurQp, Qps};
 use telereduce::control::directory::{Segments, network};
@@ -100,6 +106,17 @@ impl Qps for Ours {
     }
 }
 
+/// As [`enlarged`], of a QP of `ibv_create_qp_ex`.
+pub fn enlarged_extended(ctx: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Option<ibv_qp_cap> {
+    use ibv_qp_init_attr_mask as m;
+    let known = m::IBV_QP_INIT_ATTR_PD.0 | m::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+    let cap = enlarged(&attr.cap, attr.qp_type, attr.send_cq)?;
+    let operations = if attr.comp_mask & m::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 == 0 { 0 } else { attr.send_ops_flags };
+    let post_send = context::find(ctx)?.ops.data.post_send;
+    let fits = attr.comp_mask & !known == 0 && provider::posts_plainly(post_send, operations);
+    fits.then_some(cap)
+}
+
 /// What a QP is to be created with, so that its engine has room: one more WR. `None`: it gets no engine.
 pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) -> Option<ibv_qp_cap> {
     let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0 && cq::find(send_cq).is_some();
@@ -146,7 +163,16 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
             max_inline_bytes: cap.max_inline_data,
             sq_sig_all,
         };
-        match Flow::create(qp, counted, modify, cq, facts, state.config.split) {
+        let extended = match (counted.spec.extended, crate::extended_send::find(qp)) {
+            (true, Some(h)) => Some(Extended::new(h, &facts, provider::refusal(counted.spec.real.post_send))),
+            _ => None,
+        };
+        if counted.spec.opaque {
+            // What it sends is not all seen.
+            cq.give_back(EXTRA_CQES);
+            return Err(Single::Extended);
+        }
+        match Flow::create(qp, counted, modify, cq, extended, facts, state.config.split) {
             Some(flow) => helper.world().add(flow),
             None => {
                 cq.give_back(EXTRA_CQES);

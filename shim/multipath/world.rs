@@ -248,6 +248,7 @@ impl World {
             if f.waits() {
                 any = true;
                 f.cq.draw();
+                f.retry();
             }
         }
         any

@@ -247,6 +247,35 @@ impl Engine {
         }
     }
 
+    /// Whether so many WRs can be posted, and held if need be: what a batch that is taken as a whole asks.
+    pub fn has_room_for(&self, wrs: usize) -> bool {
+        let held = (self.facts.max_send_wr as usize).saturating_sub(self.ops.len());
+        wrs <= held.min(self.room() as usize)
+    }
+
+    /// As [`post`](Engine::post), of a WR of a batch that was accepted as a whole, for which there was
+    /// [room](Engine::has_room_for): if the provider refuses it, it fails as a held one does.
+    ///
+    /// # Errors
+    /// [`NO_ROOM`] if there is no memory, [`INVALID`] if it exceeds the QP's limits.
+    pub fn take<D: Driver>(&mut self, wr: &WrRef<'_>, d: &mut D) -> Result<(), Errno> {
+        let plan = self.plan(wr);
+        self.hold(wr, plan, d)
+    }
+
+    /// Tries again what the primary had no room for.
+    pub fn retry<D: Driver>(&mut self, d: &mut D) {
+        if self.stalled {
+            self.pump(d);
+        }
+    }
+
+    /// While nothing is held, shorter messages pass.
+    #[inline(always)]
+    pub fn threshold_bytes(&self) -> u64 {
+        self.threshold_bytes
+    }
+
     fn plan(&self, wr: &WrRef<'_>) -> Plan {
         if !self.ready || self.flushing || self.breaking {
             return Plan::Pass(Pass::NotReady);

@@ -4,6 +4,7 @@
 //! ```text
 //! ibv_post_send -> plan      pass, or cut into bodies and a tail
 //!               -> engine    hold what must wait; bodies to lanes (schedule); then the tail on the application's QP
+//! ibv_wr_*      -> batch     which WRs go to the provider at once, and what the engine is to get when all are there
 //! ibv_poll_cq   -> engine    which completions are the application's, and what they must say
 //! lane's poll   -> engine    which pieces are done, to be sent anew, or hopeless
 //! ```
@@ -12,6 +13,7 @@
 //! is told; it holds no handle, clock, socket or thread. The shim is one driver, the simulation in `sim/` another, which
 //! checks the order contract at each step against what a plain RC QP would do.
 
+pub mod batch;
 pub mod driver;
 pub mod engine;
 mod guard;

@@ -48,7 +48,21 @@ impl Gate {
     #[inline(always)]
     pub fn enter(&self) -> Entry {
         let turn = self.turn.load(Relaxed);
-        if turn.is_multiple_of(2) && self.take(turn) { Entry::Entered } else { self.wait() }
+        if turn.is_multiple_of(2) && self.take(turn) { Entry::Entered } else { self.wait(true) }
+    }
+
+    /// As [`enter`](Gate::enter), but waits for ever: never [`Entry::Late`].
+    #[inline(always)]
+    pub fn enter_patiently(&self) -> Entry {
+        let turn = self.turn.load(Relaxed);
+        if turn.is_multiple_of(2) && self.take(turn) { Entry::Entered } else { self.wait(false) }
+    }
+
+    /// Enters it if nobody holds it, not even the caller.
+    #[inline(always)]
+    pub fn try_enter(&self) -> bool {
+        let turn = self.turn.load(Relaxed);
+        turn.is_multiple_of(2) && self.take(turn)
     }
 
     #[inline(always)]
@@ -64,7 +78,7 @@ impl Gate {
     // extern "C" for its promise not to unwind: there is nothing in it that could.
     #[cold]
     #[inline(never)]
-    extern "C" fn wait(&self) -> Entry {
+    extern "C" fn wait(&self, gives_up: bool) -> Entry {
         let mut pause = Pause::default();
         let mut waited_for = (0, None::<Instant>);
         loop {
@@ -81,7 +95,7 @@ impl Gate {
             }
             match waited_for {
                 (same, Some(since)) if same == turn => {
-                    if self.stuck.load(Relaxed) == turn || since.elapsed() > PATIENCE {
+                    if gives_up && (self.stuck.load(Relaxed) == turn || since.elapsed() > PATIENCE) {
                         self.stuck.store(turn, Relaxed);
                         return Entry::Late;
                     }
@@ -147,6 +161,22 @@ mod tests {
             }
         });
         assert_eq!(inside.into_inner(), 20000);
+    }
+
+    #[test]
+    fn who_only_tries_gets_it_when_it_is_free() {
+        let gate = Gate::default();
+        assert!(gate.try_enter());
+        assert!(!gate.try_enter());
+        assert_eq!(gate.enter_patiently(), Entry::Inside);
+        gate.leave();
+        assert!(gate.try_enter());
+        std::thread::scope(|s| {
+            let other = s.spawn(|| gate.enter_patiently());
+            std::thread::sleep(PATIENCE + Duration::from_millis(200));
+            gate.leave();
+            assert_eq!(other.join().unwrap(), Entry::Entered);
+        });
     }
 
     #[test]

@@ -170,7 +170,7 @@ bool transport_error(enum ibv_wc_status);
 struct ibv_qp *extended_qp(struct side *, struct ibv_qp_init_attr *);
 struct ibv_cq *extended_cq(struct side *, uint32_t cqe);
 int extended_post(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **bad);
-int extended_poll(struct ibv_cq *, struct ibv_wc *); /* like ibv_poll_cq of one */
+int extended_poll(struct ibv_cq *, struct ibv_wc *, bool two); /* like ibv_poll_cq of one */
 
 /* ---- the wrong engine: `--broken KIND` ---- */
 

@@ -294,7 +294,7 @@ void post_recv(struct side *s, struct qp *q, uint64_t id, size_t at, uint32_t le
 
 int poll_one(struct side *s, struct ibv_cq *cq, struct ibv_wc *wc)
 {
-	int n = s->broken ? wrong_poll(s, cq, wc) : s->extended ? extended_poll(cq, wc) : ibv_poll_cq(cq, 1, wc);
+	int n = s->broken ? wrong_poll(s, cq, wc) : s->extended ? extended_poll(cq, wc, s->prog == &random_) : ibv_poll_cq(cq, 1, wc);
 
 	MUST(s, n >= 0);
 	return n;

@@ -6,6 +6,7 @@ mod doctor;
 mod exact;
 mod exact_special;
 mod exact_surface;
+mod extended_paths;
 mod fork;
 mod identity;
 mod inert;

@@ -31,7 +31,7 @@ flood() {
 }
 
 # of FIELD: the numbers of that name in the lines of standard input.
-of() { sed -n "s/.*[ ,]$1 \([0-9.]*\).*/\1/p"; }
+of() { sed -n "s|.*[ ,]$1 \([0-9.]*\).*|\1|p"; }
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 # bandwidth SUM PATHS ARG...: rows of Mb/s; SUM is what the paths carry together.

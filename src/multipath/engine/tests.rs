@@ -592,3 +592,31 @@ fn cost_of_a_wr_that_passes() {
         started.elapsed().as_nanos() as f64 / pieces as f64
     );
 }
+
+#[test]
+fn a_batch_is_taken_as_a_whole_and_what_the_provider_then_refuses_fails_in_its_place() {
+    let mut b = Bench::new(Mode::Strict);
+    assert!(b.engine.has_room_for(4) && !b.engine.has_room_for(5));
+    b.notes.refuses = Some(INVALID);
+    let fields = Fields { wr_id: 7, opcode: SEND, flags: SIGNALED, ..Fields::default() };
+    let wr = WrRef { fields, sges: &[], inline: &[] };
+    b.engine.take(&wr, &mut b.notes).unwrap();
+    assert_eq!((b.notes.breaks, b.engine.held()), (1, 1));
+    assert!(b.engine.has_room_for(3) && !b.engine.has_room_for(4));
+    b.notes.refuses = None;
+    b.engine.state_changed(State::Error, &mut b.notes);
+    assert_eq!(b.primary(), [(1, Why::StandIn, SIGNALED)]);
+    assert_eq!(b.complete(7, FLUSHED), Some((2, None)));
+}
+
+#[test]
+fn what_had_no_room_is_tried_again() {
+    let mut b = Bench::new(Mode::Strict);
+    let fields = Fields { wr_id: 7, opcode: SEND, flags: SIGNALED, ..Fields::default() };
+    b.notes.refuses = Some(NO_ROOM);
+    b.engine.take(&WrRef { fields, sges: &[], inline: &[] }, &mut b.notes).unwrap();
+    assert!(b.engine.waits_for_primary() && b.primary().is_empty());
+    b.notes.refuses = None;
+    b.engine.retry(&mut b.notes);
+    assert_eq!((b.primary(), b.engine.waits_for_primary()), (vec![(1, Why::App, SIGNALED)], false));
+}

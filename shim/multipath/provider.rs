@@ -1,0 +1,26 @@
+//! Where providers differ.
+
+use crate::objects;
+use core::ffi::c_int;
+use telereduce::verbs::PostSend;
+
+/// `send_ops_flags` up to `IBV_QP_EX_WITH_SEND_WITH_INV`: what follows, ibv_post_send cannot do on an RC QP.
+const PLAIN: u64 = (1 << 10) - 1;
+/// `IBV_QP_EX_WITH_BIND_MW`.
+const BIND_MW: u64 = 1 << 8;
+
+/// Whether this function of a provider's is soft-RoCE's.
+pub fn is_soft_roce(address: usize) -> bool {
+    objects::find(|o| o.contains(address).then(|| o.is_called(b"librxe"))).unwrap_or(false)
+}
+
+/// Whether all that a QP with these operations can do by `ibv_wr_*` can be done by `ibv_post_send`, too.
+pub fn posts_plainly(post_send: PostSend, operations: u64) -> bool {
+    // Soft-RoCE's ibv_post_send leaves the window out.
+    operations & !PLAIN == 0 && (operations & BIND_MW == 0 || !is_soft_roce(post_send as *const () as usize))
+}
+
+/// What `ibv_wr_complete` answers when there is no room.
+pub fn refusal(post_send: PostSend) -> c_int {
+    if is_soft_roce(post_send as *const () as usize) { libc::ENOSPC } else { libc::ENOMEM }
+}
