@@ -141,20 +141,22 @@ pub unsafe fn ibv_create_cq(
         real!(way.library, way.library.ibv_create_cq(), (ctx, cqe, cq_context, channel, comp_vector), null_mut());
     // SAFETY: the caller's promise, passed on.
     unsafe {
-        let mut cq = null_mut();
-        if multipath::is_on()
-            && let Some(more) = cqe.checked_add(multipath::cq::EXTRA as c_int)
-        {
-            cq = tried(|| real(ctx, more, cq_context, channel, comp_vector));
+        let (mut cq, mut room) = (null_mut::<ibv_cq>(), None);
+        let extras = if multipath::is_on() { multipath::cq::extras(cqe.max(0) as u32) } else { [0; 2] };
+        for extra in extras.into_iter().filter(|e| *e > 0) {
+            if cq.is_null()
+                && let Some(more) = cqe.checked_add(extra as c_int)
+            {
+                (cq, room) = (tried(|| real(ctx, more, cq_context, channel, comp_vector)), Some(extra));
+            }
         }
-        let roomy = !cq.is_null();
-        if !roomy {
-            cq = real(ctx, cqe, cq_context, channel, comp_vector);
+        if cq.is_null() {
+            (cq, room) = (real(ctx, cqe, cq_context, channel, comp_vector), None);
         }
         guard::run(|| {
             cq_created(ctx, cq, false, false);
-            if roomy && let Some(c) = state::OBJECTS.cqs.find(cq) {
-                multipath::cq::created(cq, c);
+            if let (Some(extra), Some(c)) = (room, state::OBJECTS.cqs.find(cq)) {
+                multipath::cq::created(cq, c, extra);
             }
         });
         cq
@@ -167,12 +169,18 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
     let (real, _inside) = real!(c.library, c.ops.create_cq_ex, (ctx, attr), null_mut());
     // SAFETY: the caller's promise, passed on; an ibv_cq_ex starts as an ibv_cq does.
     unsafe {
-        let mut cq = null_mut();
-        if let Some(mut more) = guard::run(|| multipath::extended_cq::enlarged(&*attr)).flatten() {
-            cq = tried(|| real(ctx, &raw mut more));
+        let (mut cq, mut room) = (null_mut::<ibv_cq_ex>(), None);
+        for extra in multipath::cq::extras((*attr).cqe) {
+            if cq.is_null()
+                && let Some(mut more) = guard::run(|| multipath::extended_cq::enlarged(&*attr, extra)).flatten()
+            {
+                cq = tried(|| real(ctx, &raw mut more));
+                room = (!cq.is_null()).then_some(extra);
+            }
         }
-        let roomy = !cq.is_null();
-        if !roomy && let Some(mut more) = guard::run(|| with_what_we_read(counted(ctx)?, &*attr)).flatten() {
+        if cq.is_null()
+            && let Some(mut more) = guard::run(|| with_what_we_read(counted(ctx)?, &*attr)).flatten()
+        {
             cq = tried(|| real(ctx, &raw mut more));
         }
         if cq.is_null() {
@@ -180,8 +188,8 @@ pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, attr: *mut ibv_cq_i
         }
         guard::run(|| {
             cq_created(ctx, cq.cast(), true, false);
-            if roomy && let Some(c) = state::OBJECTS.cqs.find(cq) {
-                multipath::cq::created_extended(cq.cast(), c, (*attr).wc_flags);
+            if let (Some(extra), Some(c)) = (room, state::OBJECTS.cqs.find(cq)) {
+                multipath::cq::created_extended(cq.cast(), c, (*attr).wc_flags, extra);
             }
         });
         cq
@@ -259,8 +267,8 @@ pub unsafe fn ibv_resize_cq(way: Way, cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let mut rc = -1;
-        if multipath::cq::find(cq).is_some()
-            && let Some(more) = cqe.checked_add(multipath::cq::EXTRA as c_int)
+        if let Some(state) = multipath::cq::find(cq)
+            && let Some(more) = cqe.checked_add(state.extra as c_int)
         {
             rc = real(cq, more);
         }

@@ -8,13 +8,22 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{ibv_cq, ibv_wc};
 use std::collections::VecDeque;
+use telereduce::multipath::engine::EXTRA_CQES;
 use telereduce::sync::{Guard, SpinLock};
 use telereduce::table::gone::{self, Gone};
 use telereduce::table::{PtrMap, QpnTable};
 use telereduce::telemetry::cq::Cq;
 
-/// Completions beyond what the application asked for that its CQs have room for: the engines' own.
-pub const EXTRA: u32 = 64;
+/// Completions beyond what the application asked for that its CQs have room for, at least: the engines' own.
+const EXTRA: u32 = 64;
+/// And at most.
+const MOST_EXTRA: u32 = 16 << 10;
+
+/// The numbers of completions to add to a CQ of `cqe`, first one to be tried first: as many QPs as a CQ is made for may have
+/// engines, else some.
+pub fn extras(cqe: u32) -> [u32; 2] {
+    [cqe.saturating_mul(EXTRA_CQES).clamp(EXTRA, MOST_EXTRA), EXTRA]
+}
 /// `IBV_WC_RECV`.
 const RECV: u32 = 1 << 7;
 /// Polled at once.
@@ -53,6 +62,8 @@ pub struct CqState {
     served: AtomicBool,
     /// Engines' completions that it has room for.
     room: AtomicU32,
+    /// All that there is.
+    pub extra: u32,
     flows: QpnTable<Flow>,
     count: AtomicU32,
     /// Polled by the helper. Under the CQ's lock.
@@ -72,20 +83,20 @@ pub fn find(cq: *mut ibv_cq) -> Option<&'static CqState> {
     CQS.find(cq)
 }
 
-/// A counted CQ was created with [`EXTRA`] entries more than the application asked for.
-pub fn created(cq: *mut ibv_cq, counted: &'static Cq) {
-    add(cq, counted, None);
+/// A counted CQ was created with `extra` entries more than the application asked for.
+pub fn created(cq: *mut ibv_cq, counted: &'static Cq, extra: u32) {
+    add(cq, counted, None, extra);
 }
 
 /// As [`created`], as [`extended_cq::enlarged`](super::extended_cq::enlarged) says; the application asked for these fields.
 ///
 /// # Safety
 /// `cq` was just created, and nobody else knows it yet.
-pub unsafe fn created_extended(cq: *mut ibv_cq, counted: &'static Cq, asked: u64) {
+pub unsafe fn created_extended(cq: *mut ibv_cq, counted: &'static Cq, asked: u64, extra: u32) {
     // SAFETY: the caller's promise.
     unsafe {
         if let (true, Some(x)) = (counted.spec.extended, Extended::new(cq, asked)) {
-            let state = add(cq, counted, Some(x));
+            let state = add(cq, counted, Some(x), extra);
             state.show();
             if let Some(h) = extended_poll::find(cq) {
                 h.serve(cq, state);
@@ -94,13 +105,14 @@ pub unsafe fn created_extended(cq: *mut ibv_cq, counted: &'static Cq, asked: u64
     }
 }
 
-fn add(cq: *mut ibv_cq, counted: &'static Cq, extended: Option<Extended>) -> &'static CqState {
+fn add(cq: *mut ibv_cq, counted: &'static Cq, extended: Option<Extended>, extra: u32) -> &'static CqState {
     let state = CqState {
         cq,
         counted,
         extended,
         served: AtomicBool::new(false),
-        room: AtomicU32::new(EXTRA),
+        room: AtomicU32::new(extra),
+        extra,
         flows: QpnTable::default(),
         count: AtomicU32::new(0),
         kept: SpinLock::default(),

@@ -158,7 +158,7 @@ fn find(cq: *mut ibv_cq_ex) -> Option<(&'static CqState, &'static Extended)> {
 
 /// What a CQ is to be created with, so that it can serve engines: room, and the fields that are needed. `None`: it serves
 /// none.
-pub fn enlarged(attr: &ibv_cq_init_attr_ex) -> Option<ibv_cq_init_attr_ex> {
+pub fn enlarged(attr: &ibv_cq_init_attr_ex, extra: u32) -> Option<ibv_cq_init_attr_ex> {
     /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
     const FLAGS: u32 = 1;
     /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: the helper must not poll it.
@@ -169,7 +169,7 @@ pub fn enlarged(attr: &ibv_cq_init_attr_ex) -> Option<ibv_cq_init_attr_ex> {
         && (attr.comp_mask & FLAGS == 0 || attr.flags & SINGLE_THREADED == 0)
         // A CQ of a shared receive queue that matches tags, which no engine sends to.
         && attr.wc_flags & TM_INFO == 0;
-    let cqe = attr.cqe.checked_add(super::cq::EXTRA)?;
+    let cqe = attr.cqe.checked_add(extra)?;
     let needed = if attr.wc_flags & !STANDARD == 0 { BYTE_LEN | QP_NUM } else { STANDARD };
     fits.then_some(ibv_cq_init_attr_ex { cqe, wc_flags: attr.wc_flags | needed, ..*attr })
 }
