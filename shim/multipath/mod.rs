@@ -26,7 +26,8 @@ use flow::Flow;
 use rdma_sys::ibv_qp_type;
 use rdma_sys::{ibv_context, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_state};
 use std::time::{Duration, Instant};
-use telereduce::control::api::{Directory, OurQp, Qps};
+use telereduce::control::api::{OurQp, Qps};
+use telereduce::control::directory::{Segments, network};
 use telereduce::control::rendezvous::Rendezvous;
 use telereduce::control::settings::Settings as SideSettings;
 use telereduce::control::wire::{Psn, Psns, QpAddr, QpPair};
@@ -80,7 +81,11 @@ fn start() -> Result<(), String> {
     let settings = SideSettings::read(env, descriptors)?;
     let helper = helper::Helper::create().map_err(|e| e.to_string())?;
     let handler = Box::new(move |event| helper.event(event));
-    let rendezvous = Rendezvous::start(settings, Box::new(Ours(helper)), Box::new(NoDirectory), handler);
+    let state = state::get().ok_or("there is no segment")?;
+    let network = network();
+    state.telemetry.is_in_network(network);
+    let others = Segments::new(&state.config.dir, state.telemetry.segment().path(), network);
+    let rendezvous = Rendezvous::start(settings, Box::new(Ours(helper)), Box::new(others), handler);
     helper.start(rendezvous.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
 }
 
@@ -90,15 +95,6 @@ struct Ours(&'static helper::Helper);
 impl Qps for Ours {
     fn find(&self, qp: &QpAddr) -> Option<OurQp> {
         self.0.world().find(qp)
-    }
-}
-
-/// Other processes of this host.
-struct NoDirectory;
-
-impl Directory for NoDirectory {
-    fn port_of(&self, _: &QpAddr) -> Option<u16> {
-        None
     }
 }
 
@@ -223,16 +219,20 @@ fn claim(flow: &'static Flow, sends: bool) {
         let send = if sends { Psn::new(g.sq_psn) } else { Psn::UNKNOWN };
         let psns = Psns { send, receive: Psn::new(g.rq_psn) };
         (c.pair, c.psns) = (Some(pair), Some(psns));
-        let config = &state::get()?.config;
+        let state = state::get()?;
+        let config = &state.config;
         // The world's lock comes before a connection's.
         drop(c);
         let mut world = helper.world();
         let pool = world.pool_of(config, flow)?;
         flow.connection.lock().ok()?.pool = Some(pool);
-        r.listen(mine).ok()?;
+        let ports = r.listen(mine).ok()?;
         world.expects(flow, pair, Instant::now() + EXPECT);
         drop(world);
         flow.expect_lanes(true);
+        if let Some(device) = context::find(ctx)?.device() {
+            state.telemetry.listens(device, g.port_num, mine, ports.own);
+        }
         r.claim(pair, psns);
         helper::wake();
         Some(())

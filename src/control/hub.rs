@@ -147,7 +147,7 @@ impl Hub {
             let waits = pursuit.wait_until_ns.is_some();
             pursuit.psns = psns;
             if waits {
-                self.ask(pair, now_ns);
+                self.ask_again(pair, now_ns);
             }
             return;
         }
@@ -165,8 +165,7 @@ impl Hub {
         if let Some(reason) = against {
             return self.give_up(pair, reason);
         }
-        // A QP of this host: no need to ask another process.
-        let elsewhere = self.parts.directory.port_of(&pair.yours).filter(|port| *port != 0);
+        let elsewhere = self.owner_here(&pair);
         self.pursuits.insert(pair, Pursuit::new(psns, elsewhere));
         self.ask(pair, now_ns);
     }
@@ -319,7 +318,7 @@ impl Hub {
         }
         let pairs: Vec<QpPair> =
             self.pursuits.iter().filter(|(_, p)| due(p.wait_until_ns)).map(|(pair, _)| *pair).collect();
-        pairs.into_iter().for_each(|pair| self.ask(pair, now_ns));
+        pairs.into_iter().for_each(|pair| self.ask_again(pair, now_ns));
     }
 
     /// When [`Hub::tick`] has something to do.

@@ -160,6 +160,21 @@ fn the_owner_behind_a_shared_port_is_found_by_redirect() {
 }
 
 #[test]
+fn two_processes_of_one_address_find_each_other_though_each_reaches_itself() {
+    let (mut net, directory) = (Net::default(), Table::default());
+    let b = net.add(2, 1, 0, &directory, LIMITS);
+    let a = net.add(1, 1, 0, &directory, LIMITS);
+    let pair = net.connect((a, 17), (b, 18));
+    net.claim(a, pair);
+    net.pass(SECOND / 10);
+    assert!(Tally::get(&net.nodes[a].tally.ended, Reason::Loopback) > 0, "it reached itself");
+    assert!(net.nodes[a].events.is_empty(), "which says nothing");
+    directory.set(pair.yours, net.nodes[b].own_port);
+    net.pass(SECOND);
+    assert_eq!((net.paired(a, pair).len(), net.paired(b, pair.swapped()).len()), (1, 1));
+}
+
+#[test]
 fn processes_that_send_on_in_a_circle_are_left() {
     let mut net = Net::default();
     let (to_c, to_b) = (Table::default(), Table::default());

@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! first device         Settings::read(env, RLIMIT_NOFILE); Rendezvous::start(settings, qps, directory, handler)
-//! every device         for each GID: listen(gid) -> Ports; publish (GID, QPN) -> Ports::own for other processes' Directory
+//! every device         for each GID: listen(gid) -> Ports; Ports::own into the segment, for other processes' Directory
 //! QP reaches RTR, RTS  claim(pair, psns)                              never waits; true: an event will come of it
 //! handler              Paired -> offer lanes: send(link, LaneOffer); Message -> the engine; Lost -> drop lanes and pairs
 //! QP leaves, destroy   send(link, QpGoing{pair, epoch from 1}), wait for its QpQuiet or Lost, then forget(pair)
@@ -21,13 +21,14 @@
 //! exit                 close(wait)
 //! ```
 //!
-//! It knows nothing of verbs. All but [`rendezvous`] and [`net`] is sans-IO: bytes and the time in, bytes, deadlines and
+//! It knows nothing of verbs. All but [`rendezvous`], [`net`] and [`directory`] is sans-IO: bytes and the time in, bytes, deadlines and
 //! events out. Whatever does not work ends in one of the [`reason`]s, and the QP stays single-path.
 //!
 //! Every wait has an end ([`session::HANDSHAKE_NS`], [`session::ANSWER_NS`], [`pursuit::RETRY_NS`]), and everything held for
 //! others has a bound ([`api::Limits`], [`session::MAX_CLAIMS`], [`session::MAX_OUTGOING_BYTES`]).
 
 pub mod api;
+pub mod directory;
 pub mod field;
 pub mod gid;
 pub mod hub;

@@ -51,6 +51,11 @@ impl Pursuit {
         self.elsewhere.unwrap_or(base_port.saturating_add(self.slot))
     }
 
+    /// Before it is asked again: the own port of the QP's owner, if it is known by now.
+    pub fn aim(&mut self, elsewhere: Option<u16>) {
+        self.elsewhere = elsewhere;
+    }
+
     /// The owner listens at `port`.
     pub fn redirected(&mut self, port: u16, now_ns: u64) -> Next {
         if self.redirects >= MAX_REDIRECTS {
@@ -63,6 +68,8 @@ impl Pursuit {
 
     /// Asking there failed.
     pub fn failed(&mut self, reason: Reason, now_ns: u64) -> Next {
+        // Who reached itself, at the port that it shares, has learned no more than that the QP is not its own.
+        let reason = if reason == Reason::Loopback { Reason::UnknownQp } else { reason };
         let worst = match self.worst {
             Some(before) if telling(before) >= telling(reason) => before,
             _ => reason,
@@ -95,8 +102,7 @@ fn telling(reason: Reason) -> u8 {
 }
 
 /// Whether the next of the well-known ports is worth asking: not if the host itself does not answer, if this process has
-/// no means to ask, or if the QP's owner has spoken. (A process that reaches itself at the port that it shares is not the
-/// owner of the peer's QP.)
+/// no means to ask, or if the QP's owner has spoken.
 fn others_may_know(reason: Reason) -> bool {
     use Reason::*;
     !matches!(reason, NoAnswer | Unreachable | Local | Limit | NotConnected | Epoch | Address | Duplicate | Redirects)
@@ -160,6 +166,17 @@ mod tests {
             assert_eq!((p.redirected(port, 0), p.port(BASE)), (Next::Ask, port));
         }
         assert_eq!(p.redirected(9, 0), Next::GiveUp(Reason::Redirects));
+    }
+
+    #[test]
+    fn who_reaches_itself_tries_again() {
+        let mut all = vec![Reason::Loopback];
+        all.extend([Reason::Refused; 7]);
+        let mut p = pursuit();
+        for _ in RETRY_NS {
+            assert_eq!(round(&mut p, &all).1, Next::Wait);
+        }
+        assert_eq!(round(&mut p, &all).1, Next::GiveUp(Reason::UnknownQp));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //!          QpDetail      per opcode, per status, latency; same index as Qp
 //!          Context       one record per opened device context: how its calls are reached
 //!          Lane  region  multi-path: identity and counters of the library's own QPs
+//!          Address       multi-path: where the process listens for other processes' side channels
 //!          Ring  region  completion events, the newest overwrite the oldest
 //!          ...           more regions of any kind
 //! ```
@@ -22,9 +23,11 @@
 //! the file with `pread` and never map it, so that a truncated file cannot kill them. [`Header::magic`] is stored last,
 //! and a reader refuses any [`ABI_VERSION`] but its own. All integers are little-endian, as the machine writes them.
 
+mod address;
 mod context;
 mod lane;
 
+pub use address::AddressRecord;
 pub use context::{ContextRecord, Hooked};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -33,7 +36,7 @@ pub use lane::LaneRecord;
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
 /// Version of everything in this file. Any change of layout or meaning raises it.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// Number of entries in the region directory.
 pub const MAX_REGIONS: usize = 200;
 /// Bytes of the header, a whole number of pages.
@@ -77,11 +80,13 @@ pub enum Kind {
     Context = 8,
     /// [`LaneRecord`]
     Lane = 9,
+    /// [`AddressRecord`]
+    Address = 10,
 }
 
 impl Kind {
     /// Every kind with its record's size in bytes.
-    pub const ALL: [(Kind, usize); 9] = [
+    pub const ALL: [(Kind, usize); 10] = [
         (Kind::Port, size_of::<PortRecord>()),
         (Kind::Peer, size_of::<PeerRecord>()),
         (Kind::Cq, size_of::<CqRecord>()),
@@ -91,6 +96,7 @@ impl Kind {
         (Kind::Ring, size_of::<RingRecord>()),
         (Kind::Context, size_of::<ContextRecord>()),
         (Kind::Lane, size_of::<LaneRecord>()),
+        (Kind::Address, size_of::<AddressRecord>()),
     ];
 
     /// The kind a region's number stands for, if this version knows it.
@@ -159,8 +165,11 @@ pub struct Header {
     pub wrs_unseen: AtomicU64,
     /// QPs and CQs ever created of whose traffic some may not be seen; each is marked, see [`flags::OPAQUE`].
     pub objects_opaque: AtomicU64,
+    /// The network namespace in which multi-path's side channel lives, by its number in /proc; 0: there is none, or its number
+    /// is not known.
+    pub network: AtomicU64,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 5],
+    pub reserved: [AtomicU64; 4],
     /// Host name, UTF-8, NUL-padded.
     pub host: Text<64>,
     /// Command line, arguments joined by spaces, UTF-8, NUL-padded.
@@ -462,6 +471,7 @@ const _: () = {
     assert!(size_of::<QpRecord>() == 64 + 2 * 64 + 2 * 128);
     assert!(size_of::<EventRecord>() == 64);
     assert!(size_of::<CqRecord>() == 64);
+    assert!(size_of::<AddressRecord>() == 64);
 };
 
 // SAFETY: each is repr(C), made of atomics only (Text is an array of them), and all-zero is a valid value.

@@ -423,7 +423,7 @@ fn lane_view(index: usize, l: &LaneRecord) -> Option<LaneView> {
 }
 
 /// A GID from its two words.
-fn gid_of(words: &[AtomicU64; 2]) -> [u8; 16] {
+pub fn gid_of(words: &[AtomicU64; 2]) -> [u8; 16] {
     let mut gid = [0; 16];
     for (to, word) in gid.chunks_exact_mut(8).zip(words) {
         to.copy_from_slice(&word.load(Relaxed).to_ne_bytes());

@@ -5,10 +5,11 @@
 //! only when asked for.
 
 use super::layout::{
-    ABI_VERSION, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LaneRecord, MAGIC, MAX_REGIONS, PeerRecord,
-    PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
+    ABI_VERSION, AddressRecord, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LaneRecord, MAGIC, MAX_REGIONS,
+    PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
 };
 use core::mem::size_of;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::fmt;
 use std::fs::File;
@@ -17,6 +18,9 @@ use std::path::Path;
 
 /// No segment is larger than this: about two million QPs.
 const MAX_FILE_BYTES: u64 = 8 << 30;
+
+/// QPs that [`Reader::show_qps`] copies at a time.
+const QPS_AT_ONCE: usize = 128;
 
 /// Why a segment cannot be read.
 #[derive(Debug)]
@@ -113,6 +117,8 @@ pub struct Reader {
     pub srqs: Records<SrqRecord>,
     /// Lanes by index.
     pub lanes: Records<LaneRecord>,
+    /// Addresses of the side channel; filled by [`Reader::refresh_addresses`].
+    pub addresses: Records<AddressRecord>,
     /// QPs by index.
     pub qps: Records<QpRecord>,
     /// Details of the QPs, same index; filled by [`Reader::refresh_details`].
@@ -136,6 +142,13 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`].
     pub fn from_file(file: File) -> Result<Reader, ReadError> {
+        let mut r = Reader::unread(file);
+        r.refresh()?;
+        Ok(r)
+    }
+
+    /// A reader that has copied nothing yet: [`Reader::refresh_header`] comes first.
+    pub fn unread(file: File) -> Reader {
         let mut r = Reader {
             file,
             header: Records::default(),
@@ -146,14 +159,24 @@ impl Reader {
             cqs: Records::default(),
             srqs: Records::default(),
             lanes: Records::default(),
+            addresses: Records::default(),
             qps: Records::default(),
             details: Records::default(),
             rings: Records::default(),
             heads_after: Vec::new(),
         };
         r.header.resize(1);
-        r.refresh()?;
-        Ok(r)
+        r
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The file, which stays open.
+    pub fn into_file(self) -> File {
+        self.file
     }
 
     /// The header as last copied.
@@ -180,6 +203,41 @@ impl Reader {
             }
         }
         // The writer retires QPs faster than we copy: the newest copy is as good as any.
+        Ok(())
+    }
+
+    /// Copies and checks the header alone.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn refresh_header(&mut self) -> Result<(), ReadError> {
+        self.read_header().map(drop)
+    }
+
+    /// Copies the addresses of the side channel.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn refresh_addresses(&mut self) -> Result<(), ReadError> {
+        self.read_regions(&[Kind::Address])
+    }
+
+    /// Shows the QPs of `indices` with their index, as far as there are such; copies a few at a time and keeps none.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn show_qps(&self, indices: Range<usize>, mut show: impl FnMut(usize, &QpRecord)) -> Result<(), ReadError> {
+        let mut part = Records::default();
+        for s in self.spans.iter().filter(|s| s.kind == Kind::Qp) {
+            let (mut next, end) = (indices.start.max(s.first), indices.end.min(s.first + s.count));
+            while next < end {
+                let count = QPS_AT_ONCE.min(end - next);
+                let offset = s.offset + ((next - s.first) * s.record_bytes) as u64;
+                fill(&self.file, &[Span { count, first: 0, offset, ..*s }], &mut part)?;
+                part.iter().zip(next..).for_each(|(q, i)| show(i, q));
+                next += count;
+            }
+        }
         Ok(())
     }
 
@@ -294,6 +352,7 @@ impl Reader {
                 Kind::Cq => fill(f, &spans, &mut self.cqs),
                 Kind::Srq => fill(f, &spans, &mut self.srqs),
                 Kind::Lane => fill(f, &spans, &mut self.lanes),
+                Kind::Address => fill(f, &spans, &mut self.addresses),
                 Kind::Qp => fill(f, &spans, &mut self.qps),
                 Kind::QpDetail => fill(f, &spans, &mut self.details),
                 Kind::Ring => fill(f, &spans, &mut self.rings),

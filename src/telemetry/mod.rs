@@ -4,6 +4,7 @@
 //! [`qp`], [`srq`] and [`cq`] are the hot path: a post enters the queue's ring ([`inflight`]), a polled completion
 //! retires it, adds to the counters, to the latency [`histogram`] and to the event ring ([`event`]).
 
+pub mod address;
 pub mod batch;
 pub mod cq;
 pub mod event;

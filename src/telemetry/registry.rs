@@ -6,6 +6,7 @@
 mod qps;
 
 use super::Hot;
+use super::address::Addresses;
 use super::cq::{Cq, CqSpec};
 use super::event::{OWN_RINGS, Sink};
 use super::fold;
@@ -120,6 +121,7 @@ struct Control {
     srqs: Pool<SrqRecord>,
     /// Made with the first lane, which most processes never have.
     lanes: Option<Pool<LaneRecord>>,
+    addresses: Addresses,
     qps: Pool<QpRecord>,
     details: Pool<QpDetail>,
     port_index: HashMap<(String, u8), u32>,
@@ -167,6 +169,7 @@ impl Telemetry {
                 cqs: Pool::new(&segment, Kind::Cq, 64)?,
                 srqs: Pool::new(&segment, Kind::Srq, 8)?,
                 lanes: None,
+                addresses: Addresses::default(),
                 qps: Pool::new(&segment, Kind::Qp, 32)?,
                 details: Pool::new(&segment, Kind::QpDetail, 32)?,
                 port_index: HashMap::new(),
@@ -290,6 +293,11 @@ impl Telemetry {
         if let Some(lanes) = &mut self.control().lanes {
             lanes.retire(index);
         }
+    }
+
+    /// The addresses of the side channel, to be changed.
+    pub(super) fn with_addresses<T>(&self, change: impl FnOnce(&mut Addresses, &Segment) -> T) -> T {
+        change(&mut self.control().addresses, &self.segment)
     }
 
     /// Index of the record of a device's port.

@@ -19,6 +19,7 @@ mod model;
 mod no_segment;
 mod off;
 mod panics;
+mod peers;
 mod settings;
 mod snapshot_file;
 mod soak;

@@ -254,8 +254,19 @@ impl Run {
     /// As [`Run::in_shell`], where the commands may mount file systems that nobody else sees.
     #[must_use]
     pub fn in_private_mounts(self, script: &str) -> Run {
+        self.in_private("-m", script)
+    }
+
+    /// In a network of its own, with a loopback interface that has all addresses of 192.0.2.0/24: those of the software
+    /// device's GIDs.
+    #[must_use]
+    pub fn in_private_network(self) -> Run {
+        self.in_private("-n", "ip link set lo up; ip address add 192.0.2.1/24 dev lo; exec \"$@\"")
+    }
+
+    fn in_private(self, what: &str, script: &str) -> Run {
         let program = self.program.clone();
-        let mut args = vec!["-m".to_string(), "sh".into(), "-ec".into(), script.into(), "sh".into()];
+        let mut args = vec![what.to_string(), "sh".into(), "-ec".into(), script.into(), "sh".into()];
         // SAFETY: no preconditions.
         if unsafe { libc::geteuid() } != 0 {
             args.insert(0, "-r".into());

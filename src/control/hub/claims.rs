@@ -94,6 +94,20 @@ impl Hub {
         }
     }
 
+    /// The own port of the process of this host that owns the peer's QP: no need to ask another.
+    pub(super) fn owner_here(&self, pair: &QpPair) -> Option<u16> {
+        self.parts.directory.port_of(&pair.yours).filter(|port| *port != 0)
+    }
+
+    /// As [`Hub::ask`], after some time: the owner may have appeared.
+    pub(super) fn ask_again(&mut self, pair: QpPair, now_ns: u64) {
+        let elsewhere = self.owner_here(&pair);
+        if let Some(pursuit) = self.pursuits.get_mut(&pair) {
+            pursuit.aim(elsewhere);
+        }
+        self.ask(pair, now_ns);
+    }
+
     /// Asks where the pursuit says, over a connection that is there or a new one.
     pub(super) fn ask(&mut self, pair: QpPair, now_ns: u64) {
         let Some(pursuit) = self.pursuits.get_mut(&pair) else { return };

@@ -1,0 +1,117 @@
+/* Many processes with one RC QP each, connected in pairs: 0 with 1, 2 with 3, and so on. Even ones are at port 1 and its
+ * GID 1, odd ones at port 2; with --same, all are at port 1. Nothing is said between them: member i has its QP numbers from
+ * 4096 * (i + 1) on, its QP has the first, and K numbers after it go unused.
+ *
+ *   peers COUNT [--of SIDE] [--one I] [--same] [--skip K]    members 0 to COUNT - 1 (of side 0 or 1 alone), and I too
+ *
+ * Prints `ready` when all are in RTS; they stay until stdin closes. */
+#include "common.h"
+
+#include <sys/wait.h>
+
+#define NUMBERS 4096
+
+static uint32_t first_number(long member) { return (uint32_t)(NUMBERS * (member + 1)); }
+
+static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+	CHECK(qp);
+	return qp;
+}
+
+static void connect_to(struct ibv_qp *qp, struct ibv_context *ctx, int port, int peer_port, uint32_t peer)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	a = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = 1, .max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = (uint8_t)port, .grh = { .sgid_index = 1, .hop_limit = 64 } },
+	};
+	CHECK(!ibv_query_gid(ctx, (uint8_t)peer_port, 1, &a.ah_attr.grh.dgid));
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1 };
+	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					     IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static void until_stdin_closes(void)
+{
+	char sink[64];
+
+	while (read(0, sink, sizeof(sink)) > 0)
+		;
+}
+
+static int member(long i, bool same, long skip)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
+	struct ibv_cq *cq = pd ? ibv_create_cq(ctx, 256, NULL, NULL, 0) : NULL;
+	struct ibv_qp *qp;
+
+	CHECK(cq);
+	ibv_free_device_list(list);
+	qp = create(pd, cq);
+	CHECK(qp->qp_num == first_number(i));
+	for (long n = 0; n < skip; n++)
+		CHECK(!ibv_destroy_qp(create(pd, cq)));
+	connect_to(qp, ctx, same ? 1 : 1 + (int)(i & 1), same ? 1 : 2 - (int)(i & 1), first_number(i ^ 1));
+	CHECK(write(1, ".", 1) == 1);
+	until_stdin_closes();
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx));
+	return 0;
+}
+
+/* Starts a member, whose stdout is `out`. */
+static void start(char **argv, long i, int out)
+{
+	pid_t child = fork();
+	char name[32];
+
+	CHECK(child >= 0);
+	if (child)
+		return;
+	snprintf(name, sizeof(name), "%u", first_number(i));
+	setenv("NULLVERBS_QPN_BASE", name, 1);
+	snprintf(name, sizeof(name), "%ld", i);
+	setenv("PEERS_MEMBER", name, 1);
+	CHECK(dup2(out, 1) == 1);
+	execv("/proc/self/exe", argv);
+	die("cannot execute");
+}
+
+int main(int argc, char **argv)
+{
+	long count = argc > 1 ? strtol(argv[1], NULL, 0) : 0, one = arg_number(argc, argv, "one", -1);
+	long side = arg_number(argc, argv, "of", -1), started = 0;
+	const char *self = getenv("PEERS_MEMBER");
+	int said[2], status, failed = 0;
+	char dot;
+
+	if (self)
+		return member(strtol(self, NULL, 0), arg_flag(argc, argv, "same"), arg_number(argc, argv, "skip", 0));
+	CHECK(count >= 0 && !pipe(said));
+	for (long i = 0; i < (count > one ? count : one + 1); i++)
+		if (i == one || (i < count && (side < 0 || side == (i & 1)))) {
+			start(argv, i, said[1]);
+			started++;
+		}
+	close(said[1]);
+	for (long i = 0; i < started; i++)
+		CHECK(read(said[0], &dot, 1) == 1);
+	printf("ready\n");
+	fflush(stdout);
+	while (wait(&status) > 0)
+		failed += status != 0;
+	return failed > 0;
+}
