@@ -15,9 +15,30 @@ const LONG: Duration = Duration::from_secs(50);
 const NUMBERS: u32 = 4096;
 const LANES: usize = 4;
 
+/// Two hosts with a cable between them, one address and one segment folder each. `$PIPE` is for the scripts' own use.
+const TWO_HOSTS: &str = r#"
+    exec 3<&0
+    mkfifo "$PIPE"
+    ip link add cable type veth peer name elbac
+    unshare -n sh -ec '
+        echo apart >"$PIPE"
+        read -r connected <"$PIPE"
+        ip link set lo up; ip link set elbac up; ip address add 192.0.2.5/24 dev elbac
+        export TELEREDUCE_DIR="$OTHER_DIR"
+        exec "$@" --of 1' sh "$@" <&3 &
+    read -r apart <"$PIPE"
+    ip link set elbac netns $!
+    ip link set lo up; ip link set cable up; ip address add 192.0.2.1/24 dev cable
+    echo connected >"$PIPE"
+    exec "$@" --of 0
+"#;
+
+fn program(line: &str, dir: &Dir) -> Run {
+    Run::program(line).counted(dir).env("TELEREDUCE_PATHS", &LANES.to_string()).env("NULLVERBS_GIDS", "5")
+}
+
 fn start(line: &str, dir: &Dir) -> Live {
-    let run = Run::program(line).counted(dir).env("TELEREDUCE_PATHS", &LANES.to_string()).env("NULLVERBS_GIDS", "5");
-    let mut live = run.in_private_network().live();
+    let mut live = program(line, dir).in_private_network().live();
     live.may_take(2 * LONG);
     live.wait_for("ready");
     live
@@ -49,10 +70,10 @@ fn lanes(s: &SegmentJson) -> Vec<(u32, u32)> {
 }
 
 /// Waits until `count` members are paired; all that have a segment, by file.
-fn until_paired(dir: &Dir, count: usize) -> BTreeMap<PathBuf, Member> {
+fn until_paired(dirs: &[&Dir], count: usize) -> BTreeMap<PathBuf, Member> {
     let (start, mut all) = (Instant::now(), BTreeMap::<PathBuf, Member>::new());
     loop {
-        for f in dir.segments() {
+        for f in dirs.iter().flat_map(|dir| dir.segments()) {
             if !all.get(&f.path).is_some_and(|m| m.paired)
                 && let Some(member) = read(&f.path)
             {
@@ -72,7 +93,7 @@ fn until_paired(dir: &Dir, count: usize) -> BTreeMap<PathBuf, Member> {
 fn two_hundred_processes_at_two_addresses_find_each_other() {
     let dir = Dir::new();
     let live = start("peers 200", &dir);
-    let all = until_paired(&dir, 200);
+    let all = until_paired(&[&dir], 200);
     let numbers: std::collections::BTreeSet<u32> = all.values().map(|m| m.number).collect();
     assert_eq!(numbers, (0..200).collect());
     live.finish().silent();
@@ -82,7 +103,23 @@ fn two_hundred_processes_at_two_addresses_find_each_other() {
 fn twenty_processes_at_one_address_find_each_other() {
     let dir = Dir::new();
     let live = start("peers 20 --same", &dir);
-    until_paired(&dir, 20);
+    until_paired(&[&dir], 20);
+    live.finish().silent();
+}
+
+/// Nobody knows the segments of the other host: whoever answers at the port that all share sends on to the owner.
+#[test]
+fn a_hundred_processes_of_two_hosts_find_each_other() {
+    let (dir, other) = (Dir::new(), Dir::new());
+    let run = program("peers 100", &dir)
+        .env("PIPE", dir.path().join("pipe").to_str().expect("a path in UTF-8"))
+        .env("OTHER_DIR", other.segment_dir().to_str().expect("a path in UTF-8"));
+    let mut live = run.in_private_networks(TWO_HOSTS).live();
+    live.may_take(2 * LONG);
+    live.wait_for("ready");
+    live.wait_for("ready");
+    let all = until_paired(&[&dir, &other], 100);
+    assert_eq!(all.keys().filter(|path| path.starts_with(dir.segment_dir())).count(), 50, "half of them on each");
     live.finish().silent();
 }
 
@@ -93,7 +130,7 @@ fn two_networks_with_the_same_addresses_do_not_mix_up() {
     let dir = Dir::new();
     let a = start("peers 20 --one 20", &dir);
     let b = start(&format!("peers 20 --one 21 --skip {SKIP}"), &dir);
-    let all = until_paired(&dir, 40);
+    let all = until_paired(&[&dir], 40);
     for skip in [0, SKIP] {
         assert_eq!(all.values().filter(|m| m.paired && m.skip == skip).count(), 20, "each within its own");
     }

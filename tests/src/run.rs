@@ -261,7 +261,13 @@ impl Run {
     /// device's GIDs.
     #[must_use]
     pub fn in_private_network(self) -> Run {
-        self.in_private("-n", "ip link set lo up; ip address add 192.0.2.1/24 dev lo; exec \"$@\"")
+        self.in_private_networks("ip link set lo up; ip address add 192.0.2.1/24 dev lo; exec \"$@\"")
+    }
+
+    /// In an empty network of its own, which the commands fill, and in others that they make.
+    #[must_use]
+    pub fn in_private_networks(self, script: &str) -> Run {
+        self.in_private("-n", script)
     }
 
     fn in_private(self, what: &str, script: &str) -> Run {
