@@ -74,7 +74,7 @@ def attack(ip, first, source):
                 if not met:
                     say("met")
                 met = True
-        time.sleep(0.02)
+        time.sleep(0.2)
 
 
 if sys.argv[1] == "attacks":
