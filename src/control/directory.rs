@@ -250,7 +250,7 @@ impl Listens {
 
 /// Port record and number of an RC QP that exists; not while its record changes.
 fn number_of(q: &QpRecord) -> Option<(u32, u32)> {
-    let whole = q.seq.load(Relaxed) % 2 == 0 && q.life.load(Relaxed) == Life::Live as u32;
+    let whole = q.seq.load(Relaxed).is_multiple_of(2) && q.life.load(Relaxed) == Life::Live as u32;
     let rc = q.qp_type.load(Relaxed) == ibv_qp_type::IBV_QPT_RC;
     (whole && rc).then(|| (q.port.load(Relaxed), q.qp_num.load(Relaxed)))
 }

@@ -2,7 +2,7 @@
 //! Each test has networks of its own, with the software device's addresses.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use telereduce::shm::reader::Reader;
 use telereduce::shm::snapshot::{self, SegmentJson};
@@ -53,7 +53,7 @@ struct Member {
 }
 
 /// Reads a member's segment. `None`: it is not there yet.
-fn read(path: &PathBuf) -> Option<Member> {
+fn read(path: &Path) -> Option<Member> {
     let s = snapshot::segment(&mut Reader::open(path).ok()?, false).ok()?;
     let number = s.qps.iter().map(|q| q.qp_num).min()? / NUMBERS - 1;
     let lanes = lanes(&s);
