@@ -330,7 +330,8 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
     unsafe {
         let sig_all = (*attr).sq_sig_all != 0;
         let asked = (*attr).cap;
-        if let Some(cap) = guard::run(|| multipath::enlarged(&asked, (*attr).qp_type, (*attr).send_cq)).flatten() {
+        let enlarged = guard::run(|| multipath::enlarged(&asked, (*attr).qp_type, (*attr).send_cq)).flatten();
+        if let Some(cap) = enlarged {
             (*attr).cap = cap;
             let qp = tried(|| real(pd, attr));
             if !qp.is_null() {
@@ -346,7 +347,14 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
             (*attr).cap = asked;
         }
         let qp = real(pd, attr);
-        guard::run(|| qp_created(qp, &(*attr).cap, sig_all, How::default()));
+        guard::run(|| {
+            qp_created(qp, &(*attr).cap, sig_all, How::default());
+            if enlarged.is_some()
+                && let Some(q) = state::OBJECTS.qps.get(qp as usize)
+            {
+                multipath::not_enlarged(q);
+            }
+        });
         qp
     }
 }
@@ -417,6 +425,9 @@ pub unsafe fn qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, how: 
         srq: objects.srqs.find(q.srq),
     };
     t.create_qp(device, qp as usize, spec);
+    if let Some(counted) = objects.qps.get(qp as usize) {
+        multipath::left_out(counted, q.send_cq);
+    }
     t.look_for_only_qp(&spec);
 }
 

@@ -2,6 +2,7 @@
 
 use super::cq::CqState;
 use super::group::Group;
+use super::telling::Telling;
 use super::{helper, wr};
 use crate::data_path;
 use crate::guard;
@@ -14,6 +15,7 @@ use telereduce::control::wire::{Psns, QpPair};
 use telereduce::multipath::driver::{Driver, Errno, LanePosting, NO_ROOM, Posting, State, Verdict};
 use telereduce::multipath::engine::{Engine, QpFacts};
 use telereduce::multipath::plan::Settings;
+use telereduce::multipath::single::Single;
 use telereduce::sync::SpinLock;
 use telereduce::table::PtrMap;
 use telereduce::table::gone::{self, Gone};
@@ -81,6 +83,14 @@ struct Inner {
     group: Option<&'static Group>,
     /// Inline data on its way.
     data: Vec<u8>,
+    telling: Telling,
+}
+
+impl Inner {
+    /// Tells viewers how it stands: not for every small WR.
+    fn tell(&mut self) {
+        self.telling.tell(&self.engine);
+    }
 }
 
 // SAFETY: the pointer is to a QP, which any thread may use; all else is `Sync` by itself.
@@ -159,7 +169,12 @@ impl Flow {
         facts: QpFacts,
         settings: Settings,
     ) -> Option<&'static Flow> {
-        let inner = Inner { engine: Engine::new(facts, settings)?, group: None, data: Vec::new() };
+        let inner = Inner {
+            engine: Engine::new(facts, settings)?,
+            group: None,
+            data: Vec::new(),
+            telling: Telling::new(counted),
+        };
         let flow = gone::live(Flow {
             qp,
             counted,
@@ -208,10 +223,12 @@ impl Flow {
         self.qp
     }
 
-    /// Lets `work` use the engine, and does what it asks for beside posts.
+    /// Lets `work` use the engine, does what it asks for beside posts, and tells how it stands.
     fn with<T>(&'static self, work: impl FnOnce(&mut Engine, &mut Hands<'_>) -> T) -> T {
         let mut inner = self.inner.lock();
-        self.with_locked(&mut inner, work)
+        let result = self.with_locked(&mut inner, work);
+        inner.tell();
+        result
     }
 
     fn with_locked<T>(&'static self, inner: &mut Inner, work: impl FnOnce(&mut Engine, &mut Hands<'_>) -> T) -> T {
@@ -246,7 +263,15 @@ impl Flow {
     /// A send completion of it was polled. `None`: it is the engine's own. Else it is changed to what the application is to
     /// see, and [`Flow::delivered`] is to be told the number when it does.
     pub fn completed(&'static self, wc: &mut ibv_wc) -> Option<u64> {
-        match self.with(|engine, hands| engine.primary_completed(wc.wr_id, wc.status, hands)) {
+        let mut inner = self.inner.lock();
+        let busy = !inner.engine.is_idle();
+        let verdict =
+            self.with_locked(&mut inner, |engine, hands| engine.primary_completed(wc.wr_id, wc.status, hands));
+        if busy {
+            inner.tell();
+        }
+        drop(inner);
+        match verdict {
             Verdict::Swallow => None,
             Verdict::Deliver(fix) => {
                 if let Some(bytes) = fix.byte_len {
@@ -277,6 +302,30 @@ impl Flow {
         self.with_locked(&mut inner, |engine, hands| {
             group.up().for_each(|lane| engine.lane_up(lane, hands));
         });
+        inner.tell();
+    }
+
+    /// For another reason than before it has no lanes, if it has none.
+    pub fn because(&self, why: Single) {
+        let mut inner = self.inner.lock();
+        inner.telling.because(why);
+        inner.tell();
+    }
+
+    /// The peer's shim is being looked for; what is known of it already still counts, unless the connection is `new`.
+    pub fn looking(&self, new: bool) {
+        let mut inner = self.inner.lock();
+        if new || inner.telling.why() == Single::Unconnected {
+            inner.telling.because(Single::Pending);
+            inner.tell();
+        }
+    }
+
+    /// So many lanes could not be made, here or at the peer.
+    pub fn lanes_failed(&self, lanes: u32, here: bool) {
+        let mut inner = self.inner.lock();
+        inner.telling.lanes_failed(lanes, here);
+        inner.tell();
     }
 
     /// Whether its lanes are these.
@@ -336,9 +385,11 @@ impl Flow {
                 engine.resume(hands);
             });
             inner.group = None;
+            inner.telling.because(Single::PeerLeft);
         } else {
             self.with_locked(&mut inner, |engine, hands| engine.resume(hands));
         }
+        inner.tell();
     }
 
     /// The provider knows of a new state.
@@ -346,28 +397,48 @@ impl Flow {
         let mut inner = self.inner.lock();
         if to == State::Reset {
             inner.group = None;
+            // Not told here: the record keeps what the connection came to until telemetry puts it aside.
+            inner.telling.because(Single::Unconnected);
         }
         self.with_locked(&mut inner, |engine, hands| engine.state_changed(to, hands));
     }
 
-    /// Whether every WR of the chain goes as it is, and there is room for all. The number of them.
+    /// Whether every WR of the chain goes as it is, and there is room for all; and whether one of them is large.
     ///
     /// # Safety
     /// A chain of the application's.
     #[inline(always)]
-    unsafe fn passes(&self, inner: &Inner, mut wr: *const ibv_send_wr) -> bool {
-        let (mut room, most) = (inner.engine.room(), self.counted.spec.max_send_sge);
+    unsafe fn passes(&self, inner: &Inner, mut wr: *const ibv_send_wr) -> Option<bool> {
+        let (mut room, most, mut large) = (inner.engine.room(), self.counted.spec.max_send_sge, false);
         // SAFETY: the caller's promise.
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: as above.
             let bytes = unsafe { sge_bytes(w.sg_list, w.num_sge, most) };
             if room == 0 || !inner.engine.passes(w.opcode, bytes) {
-                return false;
+                return None;
             }
+            large |= inner.engine.is_large(bytes);
             room -= 1;
             wr = w.next;
         }
-        true
+        Some(large)
+    }
+
+    /// Counts the large WRs from `wr` up to `end` that the fast path took.
+    ///
+    /// # Safety
+    /// A chain of the application's.
+    #[cold]
+    unsafe fn note_large(&self, inner: &mut Inner, mut wr: *const ibv_send_wr, end: *const ibv_send_wr) {
+        // SAFETY: the caller's promise.
+        while let Some(w) = unsafe { wr.as_ref() }.filter(|_| !core::ptr::eq(wr, end)) {
+            // SAFETY: as above.
+            if inner.engine.is_large(unsafe { sge_bytes(w.sg_list, w.num_sge, self.counted.spec.max_send_sge) }) {
+                inner.engine.note_large(w.opcode);
+            }
+            wr = w.next;
+        }
+        inner.tell();
     }
 
     /// # Safety
@@ -376,12 +447,15 @@ impl Flow {
         let mut inner = self.inner.lock();
         // SAFETY: the caller's promise.
         unsafe {
-            if self.passes(&inner, wr) {
+            if let Some(large) = self.passes(&inner, wr) {
                 let answer = data_path::post_send(self.qp, wr, bad);
                 let mut w = wr.cast_const();
                 while !w.is_null() && (answer == 0 || !core::ptr::eq(w, *bad)) {
                     inner.engine.note_passed(asks_for_completion((*w).send_flags) != 0);
                     w = (*w).next;
+                }
+                if large {
+                    self.note_large(&mut inner, wr, w);
                 }
                 return answer;
             }
@@ -410,7 +484,11 @@ impl Flow {
         // SAFETY: the caller's promise.
         let read = unsafe { wr::read(wr, q.spec.max_send_sge, &mut data) };
         let answer = match &read {
-            Some(wr) => self.with_locked(inner, |engine, hands| engine.post(wr, hands)),
+            Some(wr) => {
+                let answer = self.with_locked(inner, |engine, hands| engine.post(wr, hands));
+                inner.telling.tell(&inner.engine);
+                answer
+            }
             None => Err(Errno(libc::EINVAL)),
         };
         match answer {

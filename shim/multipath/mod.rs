@@ -16,6 +16,7 @@ pub mod flow;
 mod group;
 mod helper;
 mod pace;
+mod telling;
 mod verbs;
 mod world;
 mod wr;
@@ -34,6 +35,7 @@ use telereduce::multipath::driver::State;
 pub use telereduce::multipath::engine::EXTRA_SEND_WRS;
 use telereduce::multipath::engine::{EXTRA_CQES, QpFacts};
 use telereduce::multipath::paths::Paths;
+use telereduce::multipath::single::Single;
 use telereduce::sync::SpinLock;
 use telereduce::telemetry::qp::Qp;
 
@@ -108,16 +110,39 @@ pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) 
     fits.then_some(ibv_qp_cap { max_send_wr: cap.max_send_wr + EXTRA_SEND_WRS, ..*cap })
 }
 
+/// A QP was created, which has no engine so far: why it has one path, as far as that is known already.
+pub fn left_out(counted: &Qp, send_cq: *mut rdma_sys::ibv_cq) {
+    if !is_on() {
+        return;
+    }
+    let why = if counted.spec.qp_type != ibv_qp_type::IBV_QPT_RC {
+        Single::QpType
+    } else if counted.spec.max_send_wr == 0 {
+        Single::NoSends
+    } else if cq::find(send_cq).is_none() {
+        Single::Cq
+    } else {
+        Single::Extended
+    };
+    telling::tell_without_engine(counted, why);
+}
+
+/// The provider did not create the QP with [`enlarged`] capabilities.
+pub fn not_enlarged(counted: &Qp) {
+    telling::tell_without_engine(counted, Single::Queue);
+}
+
 /// The QP was created with [`enlarged`] capabilities, and granted `cap`, the application's share of it.
 pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_all: bool) {
     let make = || {
         // SAFETY: a QP that was just created.
         let (ctx, send_cq) = unsafe { ((*qp).context, (*qp).send_cq) };
-        let modify = verbs::Verbs::of(context::find(ctx)?.library)?.modify_qp;
-        let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES))?;
+        let verbs = context::find(ctx).and_then(|c| verbs::Verbs::of(c.library));
+        let (modify, state) = (verbs.ok_or(Single::Off)?.modify_qp, state::get().ok_or(Single::Off)?);
+        let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES)).ok_or(Single::Cq)?;
         let Some(helper) = helper() else {
             cq.give_back(EXTRA_CQES);
-            return None;
+            return Err(Single::Off);
         };
         let facts = QpFacts {
             max_send_wr: cap.max_send_wr,
@@ -125,13 +150,18 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
             max_inline_bytes: cap.max_inline_data,
             sq_sig_all,
         };
-        match Flow::create(qp, counted, modify, cq, facts, state::get()?.config.split) {
+        match Flow::create(qp, counted, modify, cq, facts, state.config.split) {
             Some(flow) => helper.world().add(flow),
-            None => cq.give_back(EXTRA_CQES),
+            None => {
+                cq.give_back(EXTRA_CQES);
+                return Err(Single::Memory);
+            }
         }
-        Some(())
+        Ok(())
     };
-    make();
+    if let Err(why) = make() {
+        telling::tell_without_engine(counted, why);
+    }
 }
 
 /// `ibv_modify_qp` is about to be called.
@@ -206,38 +236,41 @@ fn note(flow: &Flow, attr: &ibv_qp_attr, mask: u32) {
 /// The QP is in RTR or RTS: the peer's shim is looked for.
 fn claim(flow: &'static Flow, sends: bool) {
     let go = || {
-        let helper = helper()?;
-        let r = helper.rendezvous()?;
+        let helper = helper().ok_or(Single::Off)?;
+        let r = helper.rendezvous().ok_or(Single::Off)?;
         // SAFETY: the application's QP, which it is just modifying.
         let ctx = unsafe { (*flow.qp()).context };
-        let mut c = flow.connection.lock().ok()?;
+        let mut c = flow.connection.lock().map_err(|_| Single::Other)?;
         let g = c.given.copy().0;
         if g.ah_attr.is_global == 0 {
-            return None;
+            return Err(Single::NoAddress);
         }
         // SAFETY: every bit pattern of a GID is 16 bytes.
         let theirs = unsafe { g.ah_attr.grh.dgid.raw };
-        let mine = gid_of(ctx, g.port_num, g.ah_attr.grh.sgid_index)?;
+        let mine = gid_of(ctx, g.port_num, g.ah_attr.grh.sgid_index).ok_or(Single::NoAddress)?;
         let addr = |gid, qpn: u32| QpAddr { gid, qpn: qpn & 0xff_ffff };
         let pair = QpPair { mine: addr(mine, flow.qp_num()), yours: addr(theirs, g.dest_qp_num) };
         let send = if sends { Psn::new(g.sq_psn) } else { Psn::UNKNOWN };
         let psns = Psns { send, receive: Psn::new(g.rq_psn) };
         (c.pair, c.psns) = (Some(pair), Some(psns));
-        let config = &state::get()?.config;
+        let config = &state::get().ok_or(Single::Off)?.config;
         // The world's lock comes before a connection's.
         drop(c);
         let mut world = helper.world();
         let pool = world.pool_of(config, flow)?;
-        flow.connection.lock().ok()?.pool = Some(pool);
-        r.listen(mine).ok()?;
+        flow.connection.lock().map_err(|_| Single::Other)?.pool = Some(pool);
+        r.listen(mine)?;
+        flow.looking(!sends);
         world.expects(flow, pair, Instant::now() + EXPECT);
         drop(world);
         flow.expect_lanes(true);
-        r.claim(pair, psns);
+        let claimed = r.claim(pair, psns);
         helper::wake();
-        Some(())
+        if claimed { Ok(()) } else { Err(Single::Closed) }
     };
-    go();
+    if let Err(why) = go() {
+        flow.because(why);
+    }
 }
 
 fn gid_of(ctx: *mut ibv_context, port: u8, index: u8) -> Option<[u8; 16]> {

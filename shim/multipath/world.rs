@@ -19,8 +19,11 @@ use telereduce::control::wire::{
     QpQuiet, RevokeLane,
 };
 use telereduce::multipath::paths::{self, Gid, Path};
+use telereduce::multipath::single::Single;
 use telereduce::telemetry::registry::Device;
 use telereduce::verbs::DataPath;
+
+mod reasons;
 
 /// Entries of a lanes' CQ.
 const LANE_CQE: c_int = 1024;
@@ -132,12 +135,15 @@ impl World {
         self.owners.get(&pair.mine).copied().filter(|f| f.connection.lock().is_ok_and(|c| c.pair == Some(*pair)))
     }
 
-    /// The pool of a QP that is about to be in RTS: number, from 0. `None`: its port has one path only.
-    pub fn pool_of(&mut self, config: &Config, flow: &Flow) -> Option<u32> {
-        let connection = flow.connection.lock().ok()?;
+    /// The pool of a QP that is about to be in RTS: number, from 0.
+    ///
+    /// # Errors
+    /// Why it has one path only.
+    pub fn pool_of(&mut self, config: &Config, flow: &Flow) -> Result<u32, Single> {
+        let connection = flow.connection.lock().map_err(|_| Single::Other)?;
         // SAFETY: the application's QP, which it is just modifying.
         let (ctx, pd) = unsafe { ((*flow.qp()).context, (*flow.qp()).pd) };
-        let own = connection.pair?.mine.gid;
+        let own = connection.pair.ok_or(Single::Unconnected)?.mine.gid;
         let g = &connection.given.0;
         let alike = |p: &Pool| {
             let o = &p.given.0;
@@ -145,13 +151,13 @@ impl World {
                 && p.paths.iter().any(|x| x.gid.gid == own)
         };
         if let Some(at) = self.pools.iter().position(alike) {
-            return Some(at as u32);
+            return Ok(at as u32);
         }
-        let verbs = Verbs::of(context::find(ctx)?.library)?;
+        let verbs = context::find(ctx).and_then(|c| Verbs::of(c.library)).ok_or(Single::Off)?;
         let table = gid_table(&verbs, ctx, g.port_num);
-        let paths = paths::paths(&config.paths, config.path_key, std::process::id(), &table, &own).ok()?;
+        let paths = paths::paths(&config.paths, config.path_key, std::process::id(), &table, &own)?;
         self.pools.push(Pool { ctx, pd, given: connection.given.copy(), paths });
-        Some(self.pools.len() as u32 - 1)
+        Ok(self.pools.len() as u32 - 1)
     }
 
     fn lane_cq(&mut self, ctx: *mut ibv_context) -> Option<usize> {
@@ -275,6 +281,7 @@ impl World {
                 };
                 let Some(mine) = flow.connection.lock().ok().and_then(|c| c.pool) else { return };
                 self.pairs.insert(pair, (link, (mine, pool)));
+                flow.because(Single::LanesPending);
                 match self.group(link, (mine, pool)) {
                     Some(group) => flow.join(group),
                     None if r.process() < process => self.offer(r, link, (mine, pool)),
@@ -283,7 +290,7 @@ impl World {
                 self.count_users();
             }
             Event::Message { link, message } => self.message(r, link, message),
-            Event::Lost { link, pairs, .. } => {
+            Event::Lost { link, pairs, reason } => {
                 for g in self.groups.iter().filter(|g| g.link == link) {
                     for number in g.all() {
                         if let Some(l) = g.lane(number) {
@@ -297,12 +304,17 @@ impl World {
                     self.pairs.remove(&pair);
                     // Nobody will answer.
                     if let Some(f) = self.flow(&pair) {
+                        f.because(reason.into());
                         f.answered.store(u64::MAX, core::sync::atomic::Ordering::Release);
                     }
                 }
                 self.count_users();
             }
-            Event::Failed { pair, .. } => self.expects_no_more(&pair),
+            Event::Delayed { pair, reason } => self.not_found(&pair, reason),
+            Event::Failed { pair, reason } => {
+                self.not_found(&pair, reason);
+                self.expects_no_more(&pair);
+            }
             Event::Stopped => {}
         }
     }
@@ -315,9 +327,11 @@ impl World {
         let group = Group::create(link, pools, pds, pd);
         self.groups.push(group);
         self.epochs += 1;
-        let epoch = self.epochs;
+        let (epoch, all) = (self.epochs, paths.len());
         for (number, path) in paths.into_iter().enumerate() {
-            let Some((lane, end)) = self.make(group, (number, epoch), path) else { return };
+            let Some((lane, end)) = self.make(group, (number, epoch), path) else {
+                return self.lanes_failed(link, pools, (all - number) as u32, true);
+            };
             r.send(link, LaneOffer { lane, end }.into());
         }
     }
@@ -369,13 +383,22 @@ impl World {
     fn message(&mut self, r: &Rendezvous, link: LinkId, message: Message) {
         match message {
             Message::LaneOffer(o) if self.accept(r, link, &o) => {}
-            Message::LaneOffer(o) => _ = r.send(link, LaneRefuse { lane: o.lane, reason: Reason::Lane }.into()),
+            Message::LaneOffer(o) => {
+                r.send(link, LaneRefuse { lane: o.lane, reason: Reason::Lane }.into());
+                self.lanes_failed(link, pools_of(o.lane), 1, true);
+            }
+            Message::LaneRefuse(l) => {
+                if let Some(group) = self.group_of(link, l.lane.pds) {
+                    self.lanes_failed(link, group.pools, 1, false);
+                }
+            }
             Message::LaneAccept(a) => {
-                if let Some(group) = self.group_of(link, a.lane.pds)
-                    && self.connect(group, a.lane, &a.end)
-                {
+                let Some(group) = self.group_of(link, a.lane.pds) else { return };
+                if self.connect(group, a.lane, &a.end) {
                     r.send(link, LaneReady { lane: a.lane }.into());
                     self.set_up(group, a.lane, &a.end);
+                } else {
+                    self.lanes_failed(link, group.pools, 1, true);
                 }
             }
             Message::LaneReady(l) => {
@@ -418,7 +441,7 @@ impl World {
     }
 
     fn accept(&mut self, r: &Rendezvous, link: LinkId, o: &LaneOffer) -> bool {
-        let pools = (o.lane.pds as u32, (o.lane.pds >> 32) as u32);
+        let pools = pools_of(o.lane);
         let number = usize::from(o.lane.lane);
         let Some(pool) = self.pools.get(pools.0 as usize) else { return false };
         // Only who has a QP of that pool connected to one of ours may have lanes to it.
@@ -535,6 +558,11 @@ impl World {
             g.all().filter_map(|n| g.lane(n)).for_each(|l| l.serves(users));
         }
     }
+}
+
+/// The pools of a lane that the peer offers: this side's, and the other side's.
+fn pools_of(offered: LaneId) -> (u32, u32) {
+    (offered.pds as u32, (offered.pds >> 32) as u32)
 }
 
 fn making<'a>(c: &'a LaneCq, pool: &'a Pool) -> Making<'a> {

@@ -50,6 +50,13 @@ pub enum Event {
         /// The peer's pool.
         pool: u32,
     },
+    /// This side's claim failed so far; it is tried again.
+    Delayed {
+        /// As this side sees it.
+        pair: QpPair,
+        /// Why.
+        reason: Reason,
+    },
     /// This side's claim came to nothing. The peer's may still come, and pair the QPs.
     Failed {
         /// As this side sees it.

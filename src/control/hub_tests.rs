@@ -194,6 +194,7 @@ fn without_a_shim_there_all_ports_are_tried_and_a_bounded_number_of_times() {
     net.claim(0, pair);
     net.pass(60 * SECOND);
     assert_eq!((net.failures(0, pair), net.dials), (vec![Reason::Refused], 40));
+    assert_eq!(net.nodes[0].delays, [Reason::Refused; 4], "each time it is said why it has to wait");
     assert_eq!(
         (net.nodes[0].hub.links.len(), net.nodes[0].hub.routes.len(), net.nodes[0].hub.deadline_ns()),
         (0, 0, None)

@@ -27,6 +27,8 @@ pub struct Pursuit {
     retries: usize,
     /// Of what failed in this round, the most telling.
     worst: Option<Reason>,
+    /// Of what failed in the round before.
+    before: Option<Reason>,
 }
 
 /// What to do with a claim.
@@ -43,7 +45,22 @@ pub enum Next {
 impl Pursuit {
     /// A claim that was asked nowhere yet. `elsewhere`: the own port of the QP's owner, if it is known.
     pub fn new(psns: Psns, elsewhere: Option<u16>) -> Pursuit {
-        Pursuit { psns, wait_until_ns: None, ticket: 0, slot: 0, elsewhere, redirects: 0, retries: 0, worst: None }
+        Pursuit {
+            psns,
+            wait_until_ns: None,
+            ticket: 0,
+            slot: 0,
+            elsewhere,
+            redirects: 0,
+            retries: 0,
+            worst: None,
+            before: None,
+        }
+    }
+
+    /// Why it came to nothing in the last round that is over.
+    pub fn last_failure(&self) -> Option<Reason> {
+        self.before
     }
 
     /// Where to ask now.
@@ -76,7 +93,7 @@ impl Pursuit {
             Some(delay_ns) if worst.may_pass() => {
                 let retries = self.retries + 1;
                 let wait_until_ns = Some(now_ns.saturating_add(*delay_ns));
-                *self = Pursuit { retries, wait_until_ns, ..Pursuit::new(self.psns, None) };
+                *self = Pursuit { retries, wait_until_ns, before: Some(worst), ..Pursuit::new(self.psns, None) };
                 Next::Wait
             }
             _ => Next::GiveUp(worst),
@@ -129,6 +146,10 @@ mod tests {
     fn the_well_known_ports_are_asked_in_order() {
         let (ports, end) = round(&mut pursuit(), &[Reason::Refused; 8]);
         assert_eq!((ports, end), ((1000..1008).collect(), Next::Wait));
+        let mut p = pursuit();
+        assert_eq!(p.last_failure(), None);
+        round(&mut p, &[Reason::Refused; 8]);
+        assert_eq!(p.last_failure(), Some(Reason::Refused));
     }
 
     #[test]

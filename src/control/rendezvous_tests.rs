@@ -58,7 +58,13 @@ impl Process {
     }
 
     fn next(&self) -> Event {
-        self.events.recv_timeout(LONG).expect("an event in time")
+        loop {
+            match self.events.recv_timeout(LONG).expect("an event in time") {
+                // It takes as long as it takes.
+                Event::Delayed { .. } => {}
+                event => return event,
+            }
+        }
     }
 
     /// The link of the next event, which says that the pair is paired.

@@ -32,8 +32,10 @@ pub struct Node {
     pub qps: Table<OurQp>,
     pub own_port: u16,
     pub tally: Arc<Tally>,
-    /// What its shim was told.
+    /// What its shim was told, but for delays.
     pub events: Vec<Event>,
+    /// Why claims were put off.
+    pub delays: Vec<Reason>,
 }
 
 /// One end of a connection.
@@ -77,7 +79,7 @@ impl Net {
         for port in [own_port, BASE + slot] {
             self.listeners.entry(SocketAddr::new(ip, port)).or_default().push(node);
         }
-        self.nodes.push(Node { hub, ip, qps, own_port, tally, events: Vec::new() });
+        self.nodes.push(Node { hub, ip, qps, own_port, tally, events: Vec::new(), delays: Vec::new() });
         node
     }
 
@@ -112,8 +114,13 @@ impl Net {
                 Action::Close { link, last } => self.close((node, link), last),
             }
         }
-        let Node { hub, events, .. } = &mut self.nodes[node];
-        events.extend(core::iter::from_fn(|| hub.take_event()));
+        let Node { hub, events, delays, .. } = &mut self.nodes[node];
+        while let Some(event) = hub.take_event() {
+            match event {
+                Event::Delayed { reason, .. } => delays.push(reason),
+                event => events.push(event),
+            }
+        }
         let ends: Vec<End> = self.ends.keys().filter(|e| e.0 == node).copied().collect();
         for end in ends {
             let hub = &mut self.nodes[node].hub;

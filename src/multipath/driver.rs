@@ -177,6 +177,37 @@ pub struct Stats {
     pub held: u64,
     /// Accepted WRs whose completion was lost because the provider refused even to flush them.
     pub dropped: u64,
+    /// As `passed`, of the WRs that have the size from which messages are split; the fast path's are among these.
+    pub large_passed: [u64; super::plan::PASSES],
+    /// Of those that were cut, WRs of which a piece was posted.
+    pub parted: u64,
+    /// Of these, WRs that were posted whole after all.
+    pub given_up: u64,
+    /// Bytes of the WRs of which a piece was posted.
+    pub moved: Moved,
+    /// Of these, bytes of READs.
+    pub moved_reads: Moved,
+}
+
+/// Bytes of WRs of which a piece was posted, and where they went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Their lengths.
+    pub split: u64,
+    /// Posted on lanes for them, what was posted anew counted again.
+    pub on_lanes: u64,
+    /// Posted for them on the application's QP.
+    pub on_qp: u64,
+}
+
+impl Stats {
+    /// Counts bytes of a WR in pieces, of this opcode.
+    pub(super) fn moved(&mut self, opcode: u32, count: impl Fn(&mut Moved)) {
+        count(&mut self.moved);
+        if opcode == super::wr::READ {
+            count(&mut self.moved_reads);
+        }
+    }
 }
 
 impl Posting<'_> {

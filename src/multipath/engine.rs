@@ -60,8 +60,12 @@ pub struct QpFacts {
 pub struct Engine {
     /// WRs held, oldest first.
     ops: VecDeque<Op>,
-    /// Messages below this pass; all do while it is `u64::MAX`.
+    /// Messages below this pass.
     threshold_bytes: u64,
+    /// Larger ones, too.
+    large_pass: bool,
+    /// Why the last large WR passed; `None` if it was cut, or there was none.
+    last_large: Option<Pass>,
     /// WRs accepted since the last RESET: the number of the last one.
     accepted: u64,
     /// The last one whose last or only part is on the primary.
@@ -112,7 +116,9 @@ impl Engine {
         marks.try_reserve_exact((facts.max_send_wr + EXTRA_SEND_WRS) as usize).ok()?;
         Some(Engine {
             ops: VecDeque::new(),
-            threshold_bytes: u64::MAX,
+            threshold_bytes: u64::from(settings.min_split_bytes.max(1)),
+            large_pass: true,
+            last_large: None,
             accepted: 0,
             on_primary: 0,
             unseen: 0,
@@ -161,7 +167,50 @@ impl Engine {
     /// [`note_passed`](Engine::note_passed) for each WR that the provider took. Otherwise, [`post`](Engine::post).
     #[inline(always)]
     pub fn passes(&self, opcode: u32, bytes: u64) -> bool {
-        self.ops.is_empty() && (bytes < self.threshold_bytes || !plan::is_splittable(opcode))
+        self.ops.is_empty() && (!self.is_large(bytes) || self.large_pass || !plan::is_splittable(opcode))
+    }
+
+    /// Whether a message has the size from which messages are split.
+    #[inline(always)]
+    pub fn is_large(&self, bytes: u64) -> bool {
+        bytes >= self.threshold_bytes
+    }
+
+    /// A large WR took the fast path: it is counted, and remembered for [`last_large`](Engine::last_large).
+    #[cold]
+    pub fn note_large(&mut self, opcode: u32) {
+        self.large_passed(if plan::is_splittable(opcode) {
+            self.why_none().unwrap_or(Pass::NoLane)
+        } else {
+            Pass::Opcode
+        });
+    }
+
+    /// Why no WR is split now, whatever it is.
+    fn why_none(&self) -> Option<Pass> {
+        if !self.ready || self.flushing || self.breaking {
+            Some(Pass::NotReady)
+        } else if !self.has_or_expects_lanes() {
+            Some(Pass::NoLane)
+        } else {
+            self.refused.then_some(Pass::LaneRefused)
+        }
+    }
+
+    fn large_passed(&mut self, why: Pass) {
+        self.stats.large_passed[why as usize] += 1;
+        self.last_large = Some(why);
+    }
+
+    /// Lanes that take pieces of this QP.
+    pub fn lanes_up(&self) -> u32 {
+        self.lanes_up
+    }
+
+    /// Why nothing is split though there are lanes: they refused what the QP may do, or the last large WR was none to be
+    /// split. `None`: the last large WR was split, or there was none.
+    pub fn last_large(&self) -> Option<Pass> {
+        if self.refused { Some(Pass::LaneRefused) } else { self.last_large }
     }
 
     /// A WR of the fast path is on the primary. `signaled`: by its flags; `sq_sig_all` is the engine's to know.
@@ -216,7 +265,7 @@ impl Engine {
         d.post_primary(&Posting { wr, seq, why: Why::App })?;
         self.accepted = seq;
         self.on_primary = self.on_primary.max(seq);
-        self.stats.passed[why as usize] += 1;
+        self.count_passed(&wr, why);
         self.see(seq, &wr);
         if signaled {
             self.mark(Mark::app(seq));
@@ -247,7 +296,7 @@ impl Engine {
                 Form::Split(cut)
             }
             Plan::Pass(why) => {
-                self.stats.passed[why as usize] += 1;
+                self.count_passed(wr, why);
                 Form::Pass
             }
         };
@@ -257,6 +306,40 @@ impl Engine {
         self.ops.push_back(op);
         self.pump(d);
         Ok(())
+    }
+
+    /// A piece of a held WR was posted.
+    fn count_parted(&mut self, at: usize) {
+        let op = &mut self.ops[at];
+        if !std::mem::replace(&mut op.parted, true)
+            && let Form::Split(cut) = op.form
+        {
+            self.stats.parted += 1;
+            self.stats.moved(op.wr.fields.opcode, |m| m.split += u64::from(cut.length()));
+            self.last_large = None;
+        }
+    }
+
+    /// The oldest WR held was posted as it is.
+    fn count_whole(&mut self) {
+        let op = &self.ops[0];
+        let (bytes, opcode) = (op.wr.view().bytes(), op.wr.fields.opcode);
+        if op.form == Form::Pass || op.form == Form::StandIn {
+            return;
+        }
+        if op.parted {
+            self.stats.given_up += 1;
+            self.stats.moved(opcode, |m| m.on_qp += bytes);
+        } else {
+            self.large_passed(self.why_none().unwrap_or(Pass::NoLane));
+        }
+    }
+
+    fn count_passed(&mut self, wr: &WrRef<'_>, why: Pass) {
+        self.stats.passed[why as usize] += 1;
+        if self.is_large(wr.bytes()) {
+            self.large_passed(why);
+        }
     }
 
     fn is_signaled(&self, wr: &WrRef<'_>) -> bool {
@@ -355,7 +438,7 @@ impl Engine {
         self.window.clear();
         (self.accepted, self.on_primary, self.unseen, self.acked, self.delivered) = (0, 0, 0, 0, 0);
         (self.ready, self.flushing, self.refused, self.stalled) = (false, false, false, false);
-        self.blame = None;
+        (self.blame, self.last_large) = (None, None);
         for lane in &mut self.lanes {
             lane.turn.up = false;
         }
@@ -368,8 +451,7 @@ impl Engine {
 
     /// Sets what the fast path compares with.
     fn refresh(&mut self) {
-        let splits = self.ready && !self.flushing && !self.breaking && !self.refused && self.has_or_expects_lanes();
-        self.threshold_bytes = if splits { u64::from(self.settings.min_split_bytes.max(1)) } else { u64::MAX };
+        self.large_pass = self.why_none().is_some();
     }
 
     fn tell_quiet<D: Driver>(&self, d: &mut D) {

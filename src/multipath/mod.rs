@@ -21,4 +21,5 @@ pub mod plan;
 pub mod schedule;
 #[cfg(test)]
 mod sim;
+pub mod single;
 pub mod wr;

@@ -13,6 +13,7 @@
 //!          QpDetail      per opcode, per status, latency; same index as Qp
 //!          Context       one record per opened device context: how its calls are reached
 //!          Lane  region  multi-path: identity and counters of the library's own QPs
+//!          Multipath     what multi-path did to each QP, and why it did not; same index as Qp
 //!          Ring  region  completion events, the newest overwrite the oldest
 //!          ...           more regions of any kind
 //! ```
@@ -24,16 +25,18 @@
 
 mod context;
 mod lane;
+mod multipath;
 
 pub use context::{ContextRecord, Hooked};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 pub use lane::LaneRecord;
+pub use multipath::{MovedCounters, MultipathCounters, MultipathRecord, PASS_REASONS};
 
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
 /// Version of everything in this file. Any change of layout or meaning raises it.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// Number of entries in the region directory.
 pub const MAX_REGIONS: usize = 200;
 /// Bytes of the header, a whole number of pages.
@@ -77,11 +80,13 @@ pub enum Kind {
     Context = 8,
     /// [`LaneRecord`]
     Lane = 9,
+    /// [`MultipathRecord`], parallel to `Qp`
+    Multipath = 11,
 }
 
 impl Kind {
     /// Every kind with its record's size in bytes.
-    pub const ALL: [(Kind, usize); 9] = [
+    pub const ALL: [(Kind, usize); 10] = [
         (Kind::Port, size_of::<PortRecord>()),
         (Kind::Peer, size_of::<PeerRecord>()),
         (Kind::Cq, size_of::<CqRecord>()),
@@ -91,6 +96,7 @@ impl Kind {
         (Kind::Ring, size_of::<RingRecord>()),
         (Kind::Context, size_of::<ContextRecord>()),
         (Kind::Lane, size_of::<LaneRecord>()),
+        (Kind::Multipath, size_of::<MultipathRecord>()),
     ];
 
     /// The kind a region's number stands for, if this version knows it.
@@ -358,6 +364,8 @@ pub struct PortRecord {
     pub device: Text<64>,
     /// What retired QPs left.
     pub retired: Totals,
+    /// What multi-path did for them.
+    pub retired_multipath: MultipathCounters,
 }
 
 /// The far end of connected QPs: one address seen from one port.

@@ -6,6 +6,7 @@
 pub mod discover;
 pub mod layout;
 pub mod model;
+pub mod multipath;
 pub mod reader;
 pub mod segment;
 pub mod snapshot;

@@ -4,6 +4,7 @@
 //! posted to its shared receive queues; a QP that takes from an SRQ counts a receive as posted when it is completed.
 
 use super::layout::{DoneCounters, LaneRecord, Life, NONE, PostCounters, QpRecord};
+use super::multipath::{self, MultipathCounts, MultipathView};
 use super::reader::Reader;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -115,6 +116,8 @@ pub struct PortView {
     pub line: Line,
     /// QPs alive on it.
     pub qps_live: u32,
+    /// What multi-path did for its QPs, where that is on.
+    pub multipath: Option<MultipathCounts>,
 }
 
 /// The far end of connected QPs.
@@ -266,6 +269,10 @@ pub struct Model {
     pub srqs: Vec<SrqView>,
     /// Live and retired lanes, whose chunks are in no sum.
     pub lanes: Vec<LaneView>,
+    /// What multi-path does to the QPs, by their index; empty where it is off.
+    pub multipath: Vec<MultipathView>,
+    /// Whether multi-path is on.
+    pub multipath_on: bool,
 }
 
 /// When the process last made a control call or polled a completion that was timed, CLOCK_REALTIME ns.
@@ -291,13 +298,21 @@ impl Model {
         m.cqs.clear();
         m.srqs.clear();
         m.lanes.clear();
+        m.multipath.clear();
+        m.multipath_on = !r.multipath.is_empty();
         m.qps.reserve(r.qps.len());
         for p in r.ports.iter().take_while(|p| p.used.load(Acquire) == 1) {
             let line = Line {
                 send: Counters::sends(&p.retired.send_post, &p.retired.send_done),
                 recv: Counters::receives(&p.retired.recv_post, &p.retired.recv_done),
             };
-            m.ports.push(PortView { device: p.device.get(), port_num: p.port_num.load(Relaxed), line, qps_live: 0 });
+            m.ports.push(PortView {
+                device: p.device.get(),
+                port_num: p.port_num.load(Relaxed),
+                line,
+                qps_live: 0,
+                multipath: m.multipath_on.then(|| MultipathCounts::of(&p.retired_multipath)),
+            });
         }
         for p in r.peers.iter().take_while(|p| p.used.load(Acquire) == 1) {
             let gid = gid_of(&p.gid);
@@ -315,9 +330,14 @@ impl Model {
         }
         for (i, q) in r.qps.iter().enumerate() {
             let Some(view) = qp_view(i, q) else { continue };
+            let multipath = r.multipath.get(i).map(|record| multipath::view(i, record));
+            m.multipath.extend(multipath);
             if let Some(p) = m.ports.get_mut(view.port as usize) {
                 p.line.add(&view.line);
                 p.qps_live += u32::from(view.live);
+                if let (Some(sum), Some(of_qp)) = (&mut p.multipath, &multipath) {
+                    sum.add(&of_qp.counts);
+                }
             }
             if let Some(p) = m.peers.get_mut(view.peer as usize) {
                 p.line.add(&view.line);
@@ -327,6 +347,12 @@ impl Model {
         }
         m.add_cqs_and_srqs(r);
         m.lanes.extend(r.lanes.iter().enumerate().filter_map(|(i, l)| lane_view(i, l)));
+    }
+
+    /// What multi-path does to the QP of this index.
+    pub fn multipath_of(&self, qp: u32) -> Option<&MultipathView> {
+        let at = self.multipath.binary_search_by_key(&qp, |m| m.index).ok()?;
+        self.multipath.get(at)
     }
 
     fn add_cqs_and_srqs(&mut self, r: &Reader) {

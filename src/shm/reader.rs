@@ -5,8 +5,8 @@
 //! only when asked for.
 
 use super::layout::{
-    ABI_VERSION, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LaneRecord, MAGIC, MAX_REGIONS, PeerRecord,
-    PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
+    ABI_VERSION, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LaneRecord, MAGIC, MAX_REGIONS, MultipathRecord,
+    PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
 };
 use core::mem::size_of;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -17,6 +17,10 @@ use std::path::Path;
 
 /// No segment is larger than this: about two million QPs.
 const MAX_FILE_BYTES: u64 = 8 << 30;
+
+/// What each refresh copies.
+const HOT: [Kind; 8] =
+    [Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp, Kind::Multipath];
 
 /// Why a segment cannot be read.
 #[derive(Debug)]
@@ -115,6 +119,8 @@ pub struct Reader {
     pub lanes: Records<LaneRecord>,
     /// QPs by index.
     pub qps: Records<QpRecord>,
+    /// What multi-path does to the QPs, same index; empty where it is off.
+    pub multipath: Records<MultipathRecord>,
     /// Details of the QPs, same index; filled by [`Reader::refresh_details`].
     pub details: Records<QpDetail>,
     rings: Records<RingRecord>,
@@ -147,6 +153,7 @@ impl Reader {
             srqs: Records::default(),
             lanes: Records::default(),
             qps: Records::default(),
+            multipath: Records::default(),
             details: Records::default(),
             rings: Records::default(),
             heads_after: Vec::new(),
@@ -173,7 +180,7 @@ impl Reader {
     pub fn refresh(&mut self) -> Result<(), ReadError> {
         for _ in 0..8 {
             let before = self.read_header()?;
-            self.read_regions(&[Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp])?;
+            self.read_regions(&HOT)?;
             let after = self.read_header()?;
             if before == after && before.is_multiple_of(2) {
                 return Ok(());
@@ -295,6 +302,7 @@ impl Reader {
                 Kind::Srq => fill(f, &spans, &mut self.srqs),
                 Kind::Lane => fill(f, &spans, &mut self.lanes),
                 Kind::Qp => fill(f, &spans, &mut self.qps),
+                Kind::Multipath => fill(f, &spans, &mut self.multipath),
                 Kind::QpDetail => fill(f, &spans, &mut self.details),
                 Kind::Ring => fill(f, &spans, &mut self.rings),
             }?;

@@ -2,7 +2,8 @@
 //! `TELEREDUCE_SNAPSHOT`.
 //!
 //! `segments[]` holds one object per process with `contexts[]`, `ports[]`, `peers[]`, `qps[]`, `srqs[]` and `cqs[]`,
-//! and `lanes[]` where multi-path has any. Every
+//! and `lanes[]` where multi-path has any. Where it is on, ports and QPs have `multipath`, with a QP's reason for having
+//! one path in `single_path`. Every
 //! port, peer and QP carries `wr_posted, wr_completed, wr_failed, wr_dropped, wr_outstanding, bytes_posted, bytes_completed,
 //! bytes_failed, bytes_dropped, bytes_outstanding, wr_high_water, bytes_high_water, cqes` for sends, and the same under
 //! `recv`. For WRs and for bytes sent, always: posted = completed + failed + dropped + outstanding; a message may be shorter
@@ -14,8 +15,10 @@ mod schema;
 pub use schema::*;
 
 use super::layout::{Hooked, LatencyCounters, Life, OPCODES, QpDetail, STATUSES};
-use super::model::{LaneView, Model, PeerView, QpView, gid_ip, gid_text, index};
+use super::model::{Counters, LaneView, Model, PeerView, QpView, gid_ip, gid_text, index};
+use super::multipath::{MultipathCounts, MultipathView};
 use super::reader::{Event, ReadError, Reader};
+use crate::multipath::plan::Pass;
 use crate::telemetry::histogram::Latency;
 use crate::verbs;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -126,6 +129,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
                 qps_live: p.qps_live,
                 line: p.line,
                 details: s.json(),
+                multipath: p.multipath.map(|c| multipath_json(&c, &p.line.send)),
             })
             .collect(),
         peers: m.peers.iter().zip(&peers).map(|(p, s)| peer_json(&m, p, s)).collect(),
@@ -240,6 +244,32 @@ fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson 
         line: q.line,
         details: s.json(),
         last_error: detail.and_then(last_error),
+        multipath: m.multipath_of(q.index).map(|v| qp_multipath_json(v, &q.line.send)),
+    }
+}
+
+fn qp_multipath_json(v: &MultipathView, sends: &Counters) -> QpMultipathJson {
+    QpMultipathJson {
+        lanes: v.lanes,
+        lanes_failed_here: v.lanes_failed_here,
+        lanes_failed_there: v.lanes_failed_there,
+        single_path: v.single.map(|s| s.name().into()),
+        work: multipath_json(&v.counts, sends),
+    }
+}
+
+fn multipath_json(c: &MultipathCounts, sends: &Counters) -> MultipathJson {
+    let by_reason = Pass::ALL.iter().zip(c.large_passed).filter(|(_, n)| *n > 0);
+    MultipathJson {
+        wr_split: c.wr_split,
+        wr_whole: c.wr_whole,
+        wr_held: c.wr_held,
+        moved: c.moved,
+        bytes_carried: c.bytes_carried(sends),
+        reads: c.reads,
+        chunks: c.chunks,
+        chunks_replayed: c.chunks_replayed,
+        large_passed: by_reason.map(|(p, n)| (p.name().into(), n)).collect(),
     }
 }
 

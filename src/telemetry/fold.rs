@@ -3,8 +3,8 @@
 //! The record has no writer any more, the receiving side has one at a time (the registry's lock).
 
 use crate::shm::layout::{
-    DoneCounters, ErrorCounters, LaneRecord, LatencyCounters, OpcodeCounters, PostCounters, QpDetail, QpRecord,
-    SrqRecord, Totals,
+    DoneCounters, ErrorCounters, LaneRecord, LatencyCounters, MovedCounters, MultipathCounters, MultipathRecord,
+    OpcodeCounters, PostCounters, QpDetail, QpRecord, SrqRecord, Totals,
 };
 use crate::shm::segment::{bump, raise};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -86,6 +86,48 @@ pub fn add_to_record(record: &QpRecord, details: &QpDetail, to: (&QpRecord, &QpD
     done(&record.send_done, &to.0.send_done);
     done(&record.recv_done, &to.0.recv_done);
     detail(details, to.1);
+}
+
+/// Adds what multi-path did for a QP to another's, or to a port's.
+pub fn add_multipath(from: &MultipathCounters, to: &MultipathCounters) {
+    sum(&from.wr_split, &to.wr_split);
+    sum(&from.wr_whole, &to.wr_whole);
+    sum(&from.wr_held, &to.wr_held);
+    sum(&from.chunks, &to.chunks);
+    sum(&from.chunks_replayed, &to.chunks_replayed);
+    moved(&from.moved, &to.moved);
+    moved(&from.moved_reads, &to.moved_reads);
+    for (f, t) in from.large_passed.iter().zip(&to.large_passed) {
+        sum(f, t);
+    }
+}
+
+fn moved(from: &MovedCounters, to: &MovedCounters) {
+    sum(&from.bytes_split, &to.bytes_split);
+    sum(&from.bytes_on_lanes, &to.bytes_on_lanes);
+    sum(&from.bytes_on_qp, &to.bytes_on_qp);
+}
+
+/// Makes a record say what another one does.
+pub fn copy_multipath(from: &MultipathRecord, to: &MultipathRecord) {
+    clear_multipath(to);
+    for (f, t) in [
+        (&from.single, &to.single),
+        (&from.lanes, &to.lanes),
+        (&from.lanes_failed_here, &to.lanes_failed_here),
+        (&from.lanes_failed_there, &to.lanes_failed_there),
+    ] {
+        t.store(f.load(Relaxed), Relaxed);
+    }
+    add_multipath(&from.counters, &to.counters);
+}
+
+/// Empties what multi-path did for a QP.
+pub fn clear_multipath(record: &MultipathRecord) {
+    record.lanes_failed_here.store(0, Relaxed);
+    record.lanes_failed_there.store(0, Relaxed);
+    // SAFETY: as in `clear`.
+    unsafe { zero(&record.counters) };
 }
 
 /// Empties a QP's counters.

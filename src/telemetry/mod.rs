@@ -11,6 +11,7 @@ pub mod fold;
 pub mod histogram;
 pub mod inflight;
 pub mod lane;
+pub mod multipath;
 pub mod pool;
 pub mod qp;
 pub mod registry;

@@ -5,7 +5,7 @@ use super::cq::Cq;
 use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
 use super::srq::Srq;
 use super::users::Users;
-use crate::shm::layout::{OPCODES, PostCounters, QpDetail, QpRecord};
+use crate::shm::layout::{MultipathRecord, OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
 use crate::sync::OwnedLock;
 use crate::verbs::{DataPath, SendFacts, recv_bytes, send_facts, single_send_facts};
@@ -74,6 +74,8 @@ pub struct Qp {
     pub record: &'static QpRecord,
     /// Its details.
     pub detail: &'static QpDetail,
+    /// What multi-path does to it; where that is on, and the segment has room.
+    pub multipath: Option<&'static MultipathRecord>,
     /// `peer << 32 | port << 16`, as events carry it.
     pub(super) place: core::sync::atomic::AtomicU64,
     /// Address of the `ibv_qp`.
@@ -99,6 +101,7 @@ impl Qp {
         index: u32,
         record: &'static QpRecord,
         detail: &'static QpDetail,
+        multipath: Option<&'static MultipathRecord>,
         hot: &'static Hot,
     ) -> Option<Qp> {
         use crate::shm::layout::NONE;
@@ -106,6 +109,7 @@ impl Qp {
             index,
             record,
             detail,
+            multipath,
             address,
             place: core::sync::atomic::AtomicU64::new(u64::from(NONE) << 32 | 0xffff << 16),
             port: AtomicU32::new(NONE),

@@ -16,9 +16,10 @@ use super::users::Users;
 use super::xrc::Srqs;
 use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
+use crate::multipath::paths::Paths;
 use crate::shm::layout::{
-    ContextRecord, CqRecord, Hooked, Kind, LaneRecord, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord,
-    RingRecord, SrqRecord, cq_flags, flags,
+    ContextRecord, CqRecord, Hooked, Kind, LaneRecord, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail,
+    QpRecord, RingRecord, SrqRecord, cq_flags, flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put, put_gid};
 use crate::sync::{OwnedLock, SpinLock};
@@ -122,6 +123,8 @@ struct Control {
     lanes: Option<Pool<LaneRecord>>,
     qps: Pool<QpRecord>,
     details: Pool<QpDetail>,
+    /// Where multi-path is on.
+    multipath: Option<Pool<MultipathRecord>>,
     port_index: HashMap<(String, u8), u32>,
     peer_index: HashMap<(u32, Address), u32>,
     own_rings: Vec<&'static RingRecord>,
@@ -169,6 +172,10 @@ impl Telemetry {
                 lanes: None,
                 qps: Pool::new(&segment, Kind::Qp, 32)?,
                 details: Pool::new(&segment, Kind::QpDetail, 32)?,
+                multipath: match config.paths {
+                    Paths::Single => None,
+                    _ => Pool::new(&segment, Kind::Multipath, 32).ok(),
+                },
                 port_index: HashMap::new(),
                 peer_index: HashMap::new(),
                 own_rings: Vec::new(),

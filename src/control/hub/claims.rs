@@ -165,7 +165,11 @@ impl Hub {
     fn go_on(&mut self, pair: QpPair, next: Next, now_ns: u64) {
         match next {
             Next::Ask => self.ask(pair, now_ns),
-            Next::Wait => {}
+            Next::Wait => {
+                if let Some(reason) = self.pursuits.get(&pair).and_then(|p| p.last_failure()) {
+                    self.events.push_back(Event::Delayed { pair, reason });
+                }
+            }
             Next::GiveUp(reason) => self.give_up(pair, reason),
         }
     }

@@ -191,7 +191,9 @@ impl Engine {
         turn.live += 1;
         turn.live_bytes += u64::from(bytes);
         self.stats.chunks += 1;
+        self.stats.moved(f.opcode, |m| m.on_lanes += u64::from(piece.length));
         self.stats.replayed += u64::from(again);
+        self.count_parted(at);
         true
     }
 

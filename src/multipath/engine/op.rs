@@ -59,6 +59,8 @@ pub(super) struct Op {
     pub doubtful: u32,
     /// Some body was posted on a lane.
     pub started: bool,
+    /// Some piece was posted, on a lane or as the head.
+    pub parted: bool,
 }
 
 impl Op {

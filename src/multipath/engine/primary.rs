@@ -139,6 +139,7 @@ impl Engine {
         if let Err(e) = d.post_primary(&Posting { wr, seq, why }) {
             return self.not_taken(e, d);
         }
+        self.count_whole();
         if heard {
             self.mark(if signaled { Mark::app(seq) } else { Mark::new(seq, Owner::Ours) });
         }
@@ -187,6 +188,7 @@ impl Engine {
         if let Err(e) = d.post_primary(&Posting { wr, seq, why: Why::Tail }) {
             return self.not_taken(e, d);
         }
+        self.stats.moved(fields.opcode, |m| m.on_qp += u64::from(piece.length));
         if signaled {
             self.mark(Mark::new(seq, owner));
         }
@@ -215,6 +217,8 @@ impl Engine {
         }
         self.mark(Mark::new(seq - 1, Owner::Head));
         self.stats.heads += 1;
+        self.count_parted(0);
+        self.stats.moved(opcode, |m| m.on_qp += u64::from(piece.length));
         false
     }
 

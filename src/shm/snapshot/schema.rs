@@ -1,6 +1,7 @@
 //! The documented objects, field by field.
 
 use crate::shm::model::{Counters, CqView, Line, SrqView};
+use crate::shm::multipath::MovedBytes;
 use crate::telemetry::histogram::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -140,6 +141,46 @@ pub struct ContextJson {
     pub opened_ns: u64,
 }
 
+/// What multi-path did: beside the counters of a QP or port, which say what the application posted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MultipathJson {
+    /// WRs that were split: pieces of them were posted.
+    pub wr_split: u64,
+    /// Of these, WRs that were posted whole after all.
+    pub wr_whole: u64,
+    /// WRs that had to wait for an earlier one.
+    pub wr_held: u64,
+    /// `bytes_split`, `bytes_on_lanes`, `bytes_on_qp`: of the WRs that were split.
+    #[serde(flatten)]
+    pub moved: MovedBytes,
+    /// Bytes really posted: `bytes_posted` less `bytes_split`, and what was posted instead on lanes and on the QP.
+    pub bytes_carried: u64,
+    /// Of `moved`, READs.
+    pub reads: MovedBytes,
+    /// Pieces posted on lanes.
+    pub chunks: u64,
+    /// Of these, pieces posted anew after a lane broke.
+    pub chunks_replayed: u64,
+    /// WRs of at least `TELEREDUCE_SPLIT_MIN` bytes that passed whole, by why; reasons that never came are left out.
+    pub large_passed: BTreeMap<String, u64>,
+}
+
+/// What multi-path does to a QP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QpMultipathJson {
+    /// Lanes that take its pieces; of a QP that is gone: that did at its end.
+    pub lanes: u32,
+    /// Lanes that this side could not make.
+    pub lanes_failed_here: u32,
+    /// Lanes that the peer could not make, or did not want.
+    pub lanes_failed_there: u32,
+    /// Why it has one path (a name of [`crate::multipath::single::Single`]), or null: it has several.
+    pub single_path: Option<String>,
+    /// What was done.
+    #[serde(flatten)]
+    pub work: MultipathJson,
+}
+
 /// A port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortJson {
@@ -155,6 +196,9 @@ pub struct PortJson {
     /// Details.
     #[serde(flatten)]
     pub details: Details,
+    /// What multi-path did for its QPs; only where that is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multipath: Option<MultipathJson>,
 }
 
 /// A peer.
@@ -245,6 +289,9 @@ pub struct QpJson {
     pub details: Details,
     /// The last error that was not a flush, or null.
     pub last_error: Option<ErrorJson>,
+    /// What multi-path does to it; only where that is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multipath: Option<QpMultipathJson>,
 }
 
 /// An error completion.

@@ -2,12 +2,14 @@
 
 use super::{Control, Device, QpChange, RETAINED, Telemetry};
 use crate::clock::realtime_ns;
-use crate::shm::layout::{Life, NONE, flags};
+use crate::multipath::single::Single;
+use crate::shm::layout::{Life, MultipathRecord, NONE, flags};
 use crate::shm::segment::{bump, change_identity, put};
 use crate::sync::OwnedGuard;
 use crate::table::gone;
 use crate::telemetry::cq::{Cq, LastQp};
 use crate::telemetry::fold;
+use crate::telemetry::multipath;
 use crate::telemetry::qp::{Qp, QpSpec};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
 use rdma_sys::ibv_qp_type;
@@ -31,7 +33,9 @@ impl Telemetry {
             return self.untracked();
         };
         let (record, detail) = (c.qps.get(index), c.details.get(index));
+        let multipath = self.multipath_record(&mut c, index);
         change_identity(&record.seq, || {
+            multipath.inspect(|m| begin_multipath(m));
             put(&record.qp_num, spec.qp_num);
             put(&record.dest_qp_num, 0);
             put(&record.port, NONE);
@@ -47,7 +51,7 @@ impl Telemetry {
             record.retired_ns.store(0, Relaxed);
             put(&record.life, Life::Live as u32);
         });
-        let Some(qp) = Qp::new(spec, address, index, record, detail, self.hot) else {
+        let Some(qp) = Qp::new(spec, address, index, record, detail, multipath, self.hot) else {
             change_identity(&record.seq, || put(&record.life, Life::Free as u32));
             c.qps.release(index);
             return self.untracked();
@@ -77,12 +81,21 @@ impl Telemetry {
         Some(i)
     }
 
+    /// The record of a QP's multi-path, if there is one.
+    fn multipath_record(&self, c: &mut Control, i: u32) -> Option<&'static MultipathRecord> {
+        let pool = c.multipath.as_mut()?;
+        pool.reach(&self.segment, i).then(|| pool.get(i))
+    }
+
     /// Moves a retired QP's counters to its port and peer.
     fn give_away(&self, c: &Control, i: u32) {
         let (record, detail) = (c.qps.get(i), c.details.get(i));
         self.folding(|| {
             if let Some(p) = c.ports.find(record.port.load(Relaxed)) {
                 fold::add_to_totals(record, detail, &p.retired);
+                if let Some(m) = c.multipath.as_ref().and_then(|pool| pool.find(i)) {
+                    fold::add_multipath(&m.counters, &p.retired_multipath);
+                }
             }
             if let Some(p) = c.peers.find(record.peer.load(Relaxed)) {
                 fold::add_to_totals(record, detail, &p.retired);
@@ -134,10 +147,12 @@ impl Telemetry {
     fn reset_qp(&self, qp: &'static Qp) {
         let mut c = self.control();
         if fold::is_untouched(qp.record) {
+            qp.multipath.inspect(|m| multipath::say(m, 0, Some(Single::Unconnected)));
             return drop(self.quiesce(qp));
         }
         // Before the locks: it may ask the file system for memory.
         let kept = self.qp_record(&mut c);
+        let kept_multipath = kept.and_then(|i| self.multipath_record(&mut c, i));
         let _locks = self.quiesce(qp);
         let from = (qp.record, qp.detail);
         self.folding(|| {
@@ -157,6 +172,15 @@ impl Telemetry {
                 }
             }
             fold::clear(from.0, from.1);
+            if let Some(m) = qp.multipath {
+                let port = c.ports.find(qp.port.load(Relaxed));
+                match (kept_multipath, port) {
+                    (Some(to), _) => fold::copy_multipath(m, to),
+                    (None, Some(p)) => fold::add_multipath(&m.counters, &p.retired_multipath),
+                    (None, None) => {}
+                }
+                begin_multipath(m);
+            }
         });
         if let Some(i) = kept {
             c.qps.retire(i);
@@ -244,4 +268,10 @@ impl Drop for Quiet {
     fn drop(&mut self) {
         self.0 = [None, None];
     }
+}
+
+/// The record is a QP's that did nothing yet.
+fn begin_multipath(record: &MultipathRecord) {
+    fold::clear_multipath(record);
+    multipath::say(record, 0, Some(Single::Unconnected));
 }
