@@ -32,7 +32,7 @@ pub struct App {
     pub view: View,
     /// State of each, by [`View`].
     pub lists: [List; 4],
-    /// There are lanes, so there is a list of paths.
+    /// Multi-path is on somewhere, so there is a list of paths.
     pub paths: bool,
     /// What rows must contain.
     pub filter: String,

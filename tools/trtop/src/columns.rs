@@ -27,6 +27,10 @@ pub enum Col {
     Path,
     /// A path's own address.
     Local,
+    /// Lanes that a QP uses.
+    Lanes,
+    /// Why a QP uses one path.
+    Why,
     /// A lane's share of what all lanes of its port send.
     Share,
     /// QP number.
@@ -98,6 +102,8 @@ impl Col {
             Col::Peer => "PEER",
             Col::Path => "PATH",
             Col::Local => "LOCAL",
+            Col::Lanes => "LANES",
+            Col::Why => "ONE PATH",
             Col::Share => "SHARE",
             Col::Qp => "QP",
             Col::Type => "TYP",
@@ -129,7 +135,9 @@ impl Col {
             Col::Port => "device and port number",
             Col::Peer => "far end: IP address, GID or LID",
             Col::Path => "which path of its port the lane takes, from 0",
-            Col::Local => "the path's own address",
+            Col::Local => "the path's own address; of a QP with one path: why",
+            Col::Lanes => "lanes that multi-path uses for the QP",
+            Col::Why => "why multi-path uses one path for the QP; Enter says more",
             Col::Share => "share of what all lanes of the process send on this port",
             Col::Qp => "QP number",
             Col::Type => "QP type; * = its ibv_wr_* sends are not counted",
@@ -158,7 +166,8 @@ impl Col {
 
     /// Whether it is text, to the left; numbers stand to the right.
     pub fn is_text(self) -> bool {
-        matches!(self, Col::Command | Col::State | Col::Port | Col::Peer | Col::Local | Col::Type) || !self.sortable()
+        matches!(self, Col::Command | Col::State | Col::Port | Col::Peer | Col::Local | Col::Type | Col::Why)
+            || !self.sortable()
     }
 
     /// What `row` sorts by in this column.
@@ -170,7 +179,10 @@ impl Col {
             Col::Port => return Key::Text(row.port_name()),
             Col::Peer => return Key::Text(row.peer_name()),
             Col::Local => return Key::Text(row.local_name()),
-            Col::Path => lane(row).map_or(-1.0, |l| f64::from(l.path)),
+            Col::Why => return Key::Text(row.why()),
+            Col::Lanes => lanes(row).map_or(-1.0, f64::from),
+            // QPs come after the lanes.
+            Col::Path => lane(row).map_or(f64::INFINITY, |l| f64::from(l.path)),
             Col::Share => share(row).unwrap_or(-1.0),
             Col::Pid => f64::from(row.process.pid),
             Col::Rank => row.process.rank.map_or(-1.0, |r| r as f64),
@@ -213,7 +225,12 @@ impl Col {
             Col::State => state(row),
             Col::Port => short_port(row.port_name(), width),
             Col::Peer => short_peer(row.peer_name(), width),
-            Col::Local => short_peer(row.local_name(), width),
+            Col::Local => match row.item {
+                Item::Qp(_) => row.why().into(),
+                _ => short_peer(row.local_name(), width),
+            },
+            Col::Why => row.why().into(),
+            Col::Lanes => lanes(row).map_or("-".into(), |n| n.to_string()),
             Col::Path => lane(row).map_or("-".into(), |l| l.path.to_string()),
             Col::Share => share(row).map_or("-".into(), |s| format!("{:.0} %", s * 100.0)),
             Col::Qp => numbers(row).map_or("-".into(), |n| n.0.to_string()),
@@ -267,6 +284,14 @@ fn state(row: &Row) -> String {
 fn lane<'a>(row: &Row<'a>) -> Option<&'a LaneView> {
     match row.item {
         Item::Lane(l) => Some(l),
+        _ => None,
+    }
+}
+
+/// Lanes that a QP uses, where multi-path is on.
+fn lanes(row: &Row) -> Option<u32> {
+    match row.item {
+        Item::Qp(q) => row.process.multipath_of(q).map(|m| m.lanes),
         _ => None,
     }
 }

@@ -48,6 +48,21 @@ const COUNTERS: [&str; 13] = [
 ];
 const DETAILS: [&str; 3] = ["opcodes", "errors", "recv_errors"];
 const LATENCY: [&str; 8] = ["samples", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns", "buckets"];
+/// Where multi-path is on, of ports; QPs have those of [`PATHS`], too.
+const MULTIPATH: [&str; 10] = [
+    "wr_split",
+    "wr_whole",
+    "wr_held",
+    "bytes_split",
+    "bytes_on_lanes",
+    "bytes_on_qp",
+    "bytes_carried",
+    "chunks",
+    "chunks_replayed",
+    "large_passed",
+];
+const READS: [&str; 3] = ["bytes_split", "bytes_on_lanes", "bytes_on_qp"];
+const PATHS: [&str; 4] = ["single_path", "lanes", "lanes_failed_here", "lanes_failed_there"];
 /// Fields that only events have; `bytes_outstanding` and others they share.
 const EVENT: [&str; 4] = ["end_ns", "status", "bytes", "latency_ns"];
 
@@ -61,6 +76,9 @@ fn fields(events: bool) -> Vec<String> {
         inner("recv", &COUNTERS),
         own(&DETAILS),
         inner("latency_post_to_poll", &LATENCY),
+        inner("multipath", &PATHS),
+        inner("multipath", &MULTIPATH),
+        inner("multipath.reads", &READS),
     ]
     .concat();
     if events {

@@ -2,6 +2,7 @@
 
 mod advice;
 mod coverage;
+mod paths;
 mod process;
 
 use crate::cli::DoctorArgs;
@@ -93,6 +94,9 @@ fn about(s: &SegmentJson, findings: &[String]) -> String {
     if findings.is_empty() {
         text += "    everything on them is counted\n";
     }
+    for line in paths::of_segment(s) {
+        text += &format!("    {line}\n");
+    }
     text
 }
 
@@ -112,7 +116,7 @@ fn coverage_table(rows: &Ports<(String, PortBytes, PortBytes)>, seconds: f64) ->
         t.row(row);
     }
     format!(
-        "\nBytes in {seconds} s: seen by the library, and by the port's own counters, which hold headers, too, and whatever \
+        "\nBytes in {seconds} s: seen by the library, chunks of multi-path for what they are, and by the port's own counters, which hold headers, too, and whatever \
          other\nprocesses and peers' one-sided transfers moved\n{}",
         t.text("  ")
     )

@@ -166,7 +166,8 @@ fn table(g: &SegmentJson, events: bool) -> String {
         t.row([id, numbers(&p.line, &p.details)].concat());
     }
     out += &t.text("  ");
-    let mut t = TextTable::new(&[&[">QP", "TYPE", "STATE", "PORT", "PEER", ">DEST"][..], &NUMBERS].concat());
+    let paths: &[&str] = if g.qps.iter().any(|q| q.multipath.is_some()) { &[">LANES", "ONE PATH"] } else { &[] };
+    let mut t = TextTable::new(&[&[">QP", "TYPE", "STATE", "PORT", "PEER", ">DEST"][..], &NUMBERS, paths].concat());
     for q in &g.qps {
         let id = vec![
             q.qp_num.to_string(),
@@ -176,7 +177,12 @@ fn table(g: &SegmentJson, events: bool) -> String {
             dash(&q.peer),
             q.dest_qp_num.map_or("-".into(), |n| n.to_string()),
         ];
-        t.row([id, numbers(&q.line, &q.details)].concat());
+        let mut last = match &q.multipath {
+            Some(m) => vec![m.lanes.to_string(), dash(&m.single_path)],
+            None => vec!["-".into(), "-".into()],
+        };
+        last.truncate(paths.len());
+        t.row([id, numbers(&q.line, &q.details), last].concat());
     }
     out += &t.text("  ");
     if events {

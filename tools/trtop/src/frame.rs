@@ -3,6 +3,7 @@
 use crate::history::History;
 use std::path::PathBuf;
 use telereduce::shm::model::{LaneView, Line, Model, PortView, QpView, index};
+use telereduce::shm::multipath::MultipathView;
 use telereduce::shm::snapshot::{Details, ErrorJson, Missed, Object};
 
 /// One refresh. Drawing only reads it.
@@ -83,6 +84,8 @@ pub struct Process {
     pub port_names: Vec<String>,
     /// IP address, GID or LID by peer index.
     pub peer_names: Vec<String>,
+    /// Positions in [`Model::qps`] of live QPs for which multi-path has a reason to use one path.
+    pub single: Vec<u32>,
     /// Own address and the peer's by position in [`Model::lanes`].
     pub lane_names: Vec<(String, String)>,
     /// By port index.
@@ -162,6 +165,11 @@ impl Process {
                 old.get(at).filter(same)
             }
         }
+    }
+
+    /// What multi-path does to a QP; `None` where it is off.
+    pub fn multipath_of(&self, q: &QpView) -> Option<&MultipathView> {
+        self.now.multipath_of(q.index)
     }
 
     /// `device:port` of a port index, `-` if there is none.

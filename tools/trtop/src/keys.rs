@@ -75,7 +75,7 @@ pub const KEYS: &[Binding] = &[
     },
     Binding {
         keys: "Tab Shift-Tab 1 2 3 4",
-        help: "next list, list before; ports, QPs, peers, paths (if there are lanes)",
+        help: "next list, list before; ports, QPs, peers, paths (where multi-path is on)",
         footer: Some(("Tab", "view")),
         actions: &[
             (K::Tab, A::NextView),

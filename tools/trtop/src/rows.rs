@@ -3,6 +3,7 @@
 use crate::columns::{Col, Key};
 use crate::frame::{Frame, Process, Rates, RowId};
 use std::cmp::Ordering;
+use telereduce::multipath::single::Single;
 use telereduce::shm::model::{LaneView, Line, PeerView, PortView, QpView};
 use telereduce::shm::snapshot::Object;
 
@@ -15,7 +16,7 @@ pub enum View {
     Qps = 1,
     /// Peers.
     Peers = 2,
-    /// Paths: the lanes of multi-path.
+    /// Paths: the lanes of multi-path, and the QPs that it leaves on one path.
     Paths = 3,
 }
 
@@ -57,7 +58,13 @@ impl<'a> Row<'a> {
             View::Ports => Item::Port(process.now.ports.get(position)?),
             View::Qps => Item::Qp(process.now.qps.get(position)?),
             View::Peers => Item::Peer(process.now.peers.get(position)?),
-            View::Paths => Item::Lane(process.now.lanes.get(position)?),
+            View::Paths => match position.checked_sub(process.now.lanes.len()) {
+                None => Item::Lane(&process.now.lanes[position]),
+                Some(i) => {
+                    let position = *process.single.get(i)? as usize;
+                    return Some(Row { process, position, item: Item::Qp(process.now.qps.get(position)?) });
+                }
+            },
         };
         Some(Row { process, position, item })
     }
@@ -78,6 +85,17 @@ impl<'a> Row<'a> {
             }
         };
         Some(Row { process, position, item })
+    }
+
+    /// Its position in a view, as [`Row::at`] takes it.
+    fn place_in(&self, view: View) -> Option<usize> {
+        match (view, self.item) {
+            (View::Paths, Item::Qp(_)) => {
+                let i = self.process.single.binary_search(&(self.position as u32)).ok()?;
+                Some(self.process.now.lanes.len() + i)
+            }
+            _ => Some(self.position),
+        }
     }
 
     /// Its identity.
@@ -131,9 +149,18 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The path's own address, `-` for all but lanes.
+    /// Why multi-path uses one path for it; `-` for all but QPs, and where it does not.
+    pub fn why(&self) -> &'static str {
+        match self.item {
+            Item::Qp(q) => self.process.multipath_of(q).and_then(|m| m.single).map_or("-", Single::name),
+            _ => "-",
+        }
+    }
+
+    /// The path's own address; of a QP, why it has no others.
     pub fn local_name(&self) -> &'a str {
         match self.item {
+            Item::Qp(_) => self.why(),
             Item::Lane(_) => self.process.lane_names.get(self.position).map_or("-", |n| &n.0),
             _ => "-",
         }
@@ -178,7 +205,7 @@ impl Filter {
             || match r.item {
                 Item::Port(_) => false,
                 Item::Peer(_) => self.has(r.peer_name()),
-                Item::Qp(q) => self.has(r.peer_name()) || self.has(&q.qp_num.to_string()),
+                Item::Qp(q) => self.has(r.peer_name()) || self.has(&q.qp_num.to_string()) || self.has(r.why()),
                 Item::Lane(l) => self.has(r.peer_name()) || self.has(r.local_name()) || self.has(&l.qp_num.to_string()),
             }
     }
@@ -211,7 +238,7 @@ impl<'a> Rows<'a> {
                 View::Ports => p.now.ports.len(),
                 View::Qps => p.now.qps.len(),
                 View::Peers => p.now.peers.len(),
-                View::Paths => p.now.lanes.len(),
+                View::Paths => p.now.lanes.len() + p.single.len(),
             };
             let all = filter.0.is_empty() || filter.process_has(p);
             keyed.reserve(n);
@@ -240,7 +267,7 @@ impl<'a> Rows<'a> {
     pub fn rank(&self, id: RowId) -> Option<usize> {
         let row = Row::find(self.frame, id)?;
         let process = self.frame.processes.iter().position(|p| p.id == id.process)?;
-        let at = (process as u32, row.position as u32);
+        let at = (process as u32, row.place_in(self.view)? as u32);
         let own = (self.sort.by.key(&row), at);
         let mut present = false;
         let mut before = 0;

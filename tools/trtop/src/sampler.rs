@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use telereduce::shm::discover::{self, Found};
-use telereduce::shm::model::{PeerView, gid_text};
+use telereduce::shm::model::{PeerView, QpView, gid_text};
 use telereduce::shm::reader::{ReadError, Reader};
 use telereduce::shm::snapshot::{Missed, details};
 
@@ -172,6 +172,9 @@ fn update(p: &mut Process, r: &Reader) {
     p.port_names = p.now.ports.iter().map(port_text).collect();
     p.peer_names = p.now.peers.iter().map(PeerView::name).collect();
     p.lane_names = p.now.lanes.iter().map(|l| (gid_text(l.local_gid), gid_text(l.remote_gid))).collect();
+    let single = |q: &QpView| q.live && p.now.multipath_of(q.index).is_some_and(|m| m.single.is_some());
+    let qps = if p.now.multipath_on { p.now.qps.as_slice() } else { &[] };
+    p.single = (0..).zip(qps).filter(|(_, q)| single(q)).map(|(at, _)| at).collect();
     p.history.resize_with(p.now.ports.len(), History::default);
     for i in 0..p.history.len() {
         let rates = p.port_rates(i).map(|r| r.send_bytes + r.recv_bytes);

@@ -1,6 +1,7 @@
 //! Bytes that the library saw on a port beside those that the port itself counted.
 
 use std::path::Path;
+use telereduce::shm::multipath::MovedBytes;
 use telereduce::shm::snapshot::SegmentJson;
 
 /// Bytes that left and entered a port; `None` = not known.
@@ -16,14 +17,22 @@ pub struct PortBytes {
 
 impl PortBytes {
     /// What the library saw of port `device:number` in all these processes: a READ's bytes enter, those of every other
-    /// send leave; receives enter when they complete.
+    /// send leave; receives enter when they complete. What multi-path cut counts as it was sent: on the QP, on lanes, and again.
     pub fn of(segments: &[SegmentJson], port: &str) -> PortBytes {
-        let (mut sent, mut received) = (0, 0);
+        let (mut sent, mut received) = (0u64, 0u64);
         for p in segments.iter().flat_map(|s| &s.ports).filter(|p| format!("{}:{}", p.device, p.port) == port) {
             for (opcode, n) in &p.details.opcodes {
                 *if opcode.contains("READ") { &mut received } else { &mut sent } += n.bytes;
             }
             received += p.line.recv.bytes_completed;
+            if let Some(m) = &p.multipath {
+                let writes = MovedBytes {
+                    bytes_split: m.moved.bytes_split.saturating_sub(m.reads.bytes_split),
+                    bytes_on_lanes: m.moved.bytes_on_lanes.saturating_sub(m.reads.bytes_on_lanes),
+                    bytes_on_qp: m.moved.bytes_on_qp.saturating_sub(m.reads.bytes_on_qp),
+                };
+                (sent, received) = (writes.carried(sent), m.reads.carried(received));
+            }
         }
         PortBytes { sent: Some(sent), received: Some(received), source: "library" }
     }

@@ -28,6 +28,7 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
     };
     put(buf, top, top.x, &title(&row), t.selected());
     let mut lines = vec![counters("send", &row.line().send), counters("recv", &row.line().recv)];
+    lines.extend(paths(&row));
     match frame.detail.as_ref().filter(|d| d.row == row.id()) {
         Some(d) => lines.extend(details(&row, d)),
         None => lines.push(("", "opcodes, errors and latency come with the next refresh".into())),
@@ -53,6 +54,38 @@ fn title(row: &Row) -> String {
     };
     let dead = if p.alive { "" } else { " (dead)" };
     format!(" {what}  pid {}{dead}{rank} on {}  {}", p.pid, p.host, p.command)
+}
+
+/// What multi-path does to a QP.
+fn paths(row: &Row) -> Option<(&'static str, String)> {
+    let Item::Qp(q) = row.item else { return None };
+    let m = row.process.multipath_of(q)?;
+    let mut parts = Vec::new();
+    if let Some(why) = m.single {
+        parts.push(format!("one path, {}: {}", why.name(), why.advice()));
+    }
+    if m.lanes > 0 {
+        parts.push(format!("{} lanes", m.lanes));
+    }
+    let c = &m.counts;
+    if c.wr_split > 0 {
+        parts.push(format!(
+            "split {} WR {} into {} chunks ({} sent anew)",
+            exact(c.wr_split),
+            bytes(c.moved.bytes_split),
+            exact(c.chunks),
+            exact(c.chunks_replayed)
+        ));
+    }
+    let large: u64 = c.large_passed.iter().fold(0, |sum, n| sum.saturating_add(*n));
+    if large > 0 {
+        parts.push(format!("{} large WR whole", exact(large)));
+    }
+    let failed = u64::from(m.lanes_failed_here) + u64::from(m.lanes_failed_there);
+    if failed > 0 {
+        parts.push(format!("{failed} lanes could not be made"));
+    }
+    Some(("paths", parts.join("; ")))
 }
 
 fn counters(label: &'static str, c: &Counters) -> (&'static str, String) {

@@ -79,7 +79,11 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
         return nothing(rest, buf, app, frame);
     }
     let view = app.view;
-    let all: Vec<Column> = columns(view).iter().copied().filter(|c| fits_lines(view, c.col, area.width)).collect();
+    let all: Vec<Column> = columns(view)
+        .iter()
+        .copied()
+        .filter(|c| fits_lines(view, c.col, area.width) && (app.paths || !of_paths(c.col)))
+        .collect();
     let placed = place(&all, rest.width);
     let sort = app.list().sort;
     let heading = take_top(&mut rest, 1);
@@ -114,6 +118,11 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
             ports::second_line(line, buf, row, app.theme, over.filter(|_| !on || !row.alive()));
         }
     }
+}
+
+/// Where multi-path is off, these say nothing.
+fn of_paths(col: Col) -> bool {
+    matches!(col, Col::Lanes | Col::Why)
 }
 
 /// On a narrow screen the second line of a port has these.

@@ -30,7 +30,7 @@ pub fn columns(view: View) -> &'static [Column] {
 
 /// Draws the whole screen.
 pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
-    app.paths = frame.processes.iter().any(|p| !p.now.lanes.is_empty());
+    app.paths = frame.processes.iter().any(|p| p.now.multipath_on || !p.now.lanes.is_empty());
     if !app.views().contains(&app.view) {
         app.view = View::Ports;
     }

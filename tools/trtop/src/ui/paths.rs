@@ -1,4 +1,5 @@
-//! View 4: the paths of multi-path, a line per lane. Shown once a process has lanes.
+//! View 4: the paths of multi-path, a line per lane, then one per QP that it leaves on one path. Shown once multi-path is on in
+//! a process.
 
 use super::list::{Column, column};
 use crate::columns::Col;

@@ -22,6 +22,8 @@ pub const COLUMNS: &[Column] = &[
     column(Col::High, 5, 5, 14),
     column(Col::HighBytes, 7, 7, 16),
     column(Col::Errors, 4, 5, 7),
+    column(Col::Lanes, 5, 5, 20),
+    column(Col::Why, 15, 19, 8),
     column(Col::Sent, 7, 7, 17),
     column(Col::Received, 7, 7, 18),
     column(Col::Command, 12, u16::MAX, 19),
