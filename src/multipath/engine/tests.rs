@@ -1,6 +1,6 @@
 //! One promise at a time, by hand; the simulation has them all at once.
 
-use super::super::driver::{FLUSHED, Fix, LanePosting, RETRY_EXCEEDED, SUCCESS, Verdict};
+use super::super::driver::{FLUSHED, Fix, LanePosting, Moved, RETRY_EXCEEDED, SUCCESS, Verdict};
 use super::super::schedule::Offer;
 use super::super::wr::{Fields, INLINE, READ, SOLICITED, WRITE, WRITE_WITH_IMM, Wr};
 use super::*;
@@ -453,6 +453,87 @@ fn qps_that_share_lanes_share_their_room() {
     offers[1].room = 1;
     b.engine.feed(&mut offers, &mut b.notes);
     assert_eq!(b.notes.lanes.len(), 1);
+}
+
+#[test]
+fn bytes_of_what_is_cut_are_counted_where_they_go() {
+    let mut b = Bench::new(Mode::Strict);
+    b.post(1, WRITE, SIGNALED, 1024);
+    b.complete_bodies();
+    b.complete(1, SUCCESS);
+    let s = *b.engine.stats();
+    assert_eq!((s.moved.split, s.moved.on_lanes + s.moved.on_qp), (1024, 1024));
+    assert_eq!((s.moved.on_lanes, s.moved_reads), (896, Moved::default()));
+    // A READ behind an unsignaled WR starts with a head; one lane breaks, and its pieces go again.
+    b.post(2, SEND, 0, 8);
+    b.post(3, READ, SIGNALED, 1024);
+    assert_eq!(b.complete(3, SUCCESS), None, "the head's");
+    b.feed();
+    let (_, token, _, _, lost) = b.notes.lanes.remove(0);
+    b.engine.chunk_completed(token, RETRY_EXCEEDED, 0, &mut b.notes);
+    b.complete_bodies();
+    b.complete(3, SUCCESS);
+    let r = b.engine.stats().moved_reads;
+    assert_eq!((r.split, r.on_lanes + r.on_qp), (1024, 1024 + u64::from(lost)));
+    assert!(r.on_qp > 256, "head and tail: {r:?}");
+    assert_eq!(b.engine.stats().moved.split, 2048);
+    // One whose lanes are gone when half of it is there is posted whole, again.
+    let before = *b.engine.stats();
+    b.engine.lane_up(0, &mut b.notes);
+    b.post(4, WRITE, SIGNALED, 2048);
+    assert_eq!(b.feed(), 4);
+    b.engine.lane_down(0, &mut b.notes);
+    b.engine.lane_down(1, &mut b.notes);
+    b.complete_bodies();
+    let s = *b.engine.stats();
+    assert_eq!((s.parted, s.given_up), (before.parted + 1, 1));
+    let new = |now: u64, then: u64| now - then;
+    assert_eq!(new(s.moved.split, before.moved.split), 2048);
+    assert_eq!((new(s.moved.on_lanes, before.moved.on_lanes), new(s.moved.on_qp, before.moved.on_qp)), (1024, 2048));
+}
+
+#[test]
+fn large_wrs_that_pass_are_counted_by_why() {
+    let mut b = Bench::new(Mode::Strict);
+    let large = |b: &Bench| b.engine.stats().large_passed;
+    assert!(!b.engine.is_large(511) && b.engine.is_large(512));
+    b.post(1, SEND, SIGNALED, 511);
+    assert_eq!((large(&b), b.engine.last_large()), ([0; plan::PASSES], None), "small ones are not");
+    b.post(1, SEND, SIGNALED, 512);
+    assert_eq!((large(&b)[Pass::Opcode as usize], b.engine.last_large()), (1, Some(Pass::Opcode)));
+    b.post(2, WRITE, SIGNALED, 1024);
+    assert_eq!(b.engine.last_large(), None, "the last one is cut");
+    b.post(3, SEND, SIGNALED, 2000);
+    assert_eq!(large(&b)[Pass::Opcode as usize], 2, "held back, and whole all the same");
+
+    // What goes whole while lanes are expected is none that was split.
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.lane_down(0, &mut b.notes);
+    b.engine.lane_down(1, &mut b.notes);
+    b.engine.expect_lanes(true, &mut b.notes);
+    (1..=4).for_each(|id| b.post(id, WRITE, SIGNALED, 1024));
+    let s = *b.engine.stats();
+    assert_eq!((s.split, s.parted, s.moved), (4, 0, Moved::default()));
+    assert_eq!(s.large_passed[Pass::NoLane as usize], 2, "two are held");
+
+    // Without lanes all take the fast path, which says so of the large ones.
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.lane_down(0, &mut b.notes);
+    b.engine.lane_down(1, &mut b.notes);
+    assert_eq!(b.engine.lanes_up(), 0);
+    assert!(b.engine.passes(WRITE, 1 << 20));
+    b.engine.note_passed(true);
+    b.engine.note_large(WRITE);
+    b.engine.note_large(SEND);
+    assert_eq!((large(&b)[Pass::NoLane as usize], large(&b)[Pass::Opcode as usize]), (1, 1));
+    b.engine.lane_up(1);
+    assert!(!b.engine.passes(WRITE, 1 << 20) && b.engine.passes(SEND, 1 << 20));
+    b.engine.state_changed(State::Error, &mut b.notes);
+    assert!(b.engine.passes(WRITE, 1 << 20));
+    b.engine.note_large(WRITE);
+    assert_eq!((large(&b)[Pass::NotReady as usize], b.engine.last_large()), (1, Some(Pass::NotReady)));
+    b.engine.state_changed(State::Reset, &mut b.notes);
+    assert_eq!(b.engine.last_large(), None);
 }
 
 /// `cargo test --release -p telereduce --lib multipath::engine::tests::cost -- --ignored --nocapture`

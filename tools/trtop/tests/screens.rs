@@ -178,6 +178,87 @@ fn paths_come_with_the_first_lane_and_show_each_ones_share() {
     assert!(line(&s, "post-to-poll").contains("30 samples: mean 5.00 us"), "{}", s.join("\n"));
 }
 
+/// Four QPs under multi-path: one of three paths, the others of one for different reasons, of which the last is gone.
+fn paths(dir: &Path) -> Frame {
+    use std::sync::atomic::Ordering::Relaxed;
+    use telereduce::multipath::single::Single;
+    let made = segment(dir, &who(4000, "ib_write_bw", None), 4);
+    let records = made.multipath();
+    let reasons = [None, Some(Single::NoShimAtPeer), Some(Single::QpType), Some(Single::TooFewAddresses)];
+    for (r, why) in records.iter().zip(reasons) {
+        r.single.store(why.map_or(0, Single::code), Relaxed);
+    }
+    made.traffic(0, 40, 1 << 20, 40, 3000);
+    records[0].lanes.store(3, Relaxed);
+    let c = &records[0].counters;
+    for (counter, n) in [(&c.wr_split, 38), (&c.chunks, 380), (&c.chunks_replayed, 2), (&c.moved.bytes_split, 38 << 20)]
+    {
+        counter.store(n, Relaxed);
+    }
+    c.large_passed[telereduce::multipath::plan::Pass::Inline as usize].store(2, Relaxed);
+    records[1].lanes_failed_there.store(4, Relaxed);
+    made.qps[3].life.store(telereduce::shm::layout::Life::Retired as u32, Relaxed);
+    let frame = Sampler::new(dir, &[]).sample(Frame::default(), None);
+    std::mem::forget(made);
+    frame
+}
+
+#[test]
+fn qps_of_one_path_are_listed_with_the_paths_and_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let frame = paths(dir.path());
+    let mut a = app();
+    assert!(screen(&mut a, &frame, 80, 24)[1].contains(" 4 Paths "), "though there are no lanes");
+    press(&mut a, "4");
+    let s = screen(&mut a, &frame, 80, 24);
+    assert!(s[4].contains("no_shim_at_peer") && s[4].contains("10.0.0.2"), "{}", s[4]);
+    assert!(s[5].contains("qp_type") && s[5].contains("10.0.0.3"), "{}", s[5]);
+    assert!(!s[6].contains("4000"), "neither those of several paths nor those that are gone: {}", s[6]);
+    // The second one is selected, found again, and told about.
+    press(&mut a, "j\n");
+    let s = screen(&mut a, &frame, 200, 60);
+    line(&s, "QP 1002 on mlx5_0:1 -> 10.0.0.3 QP 2002");
+    line(&s, "one path, qp_type: only RC QPs have several paths");
+    press(&mut a, "k");
+    let s = screen(&mut a, &frame, 200, 60);
+    assert!(line(&s, "one path, no_shim_at_peer: ").contains("start the peer with the library"), "{}", s.join("\n"));
+    line(&s, "4 lanes could not be made");
+    // The filter knows the reasons.
+    press(&mut a, "/qp_ty\n");
+    let s = screen(&mut a, &frame, 80, 24);
+    assert!(s[4].contains("qp_type") && !s[5].contains("4000"), "{}", s.join("\n"));
+}
+
+#[test]
+fn the_list_of_qps_says_how_many_lanes_each_has_or_why_it_has_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let frame = paths(dir.path());
+    let mut a = app();
+    press(&mut a, "2");
+    let s = screen(&mut a, &frame, 220, 60);
+    assert!(s[3].contains("LANES ONE PATH"), "{}", s[3]);
+    let at = s[3].find("LANES").unwrap();
+    let lanes_and_why = |qp: &str| {
+        let cells: String = line(&s, qp).chars().skip(at).collect();
+        let mut words = cells.split_whitespace().map(String::from);
+        (words.next().unwrap(), words.next().unwrap())
+    };
+    assert_eq!(lanes_and_why(" 1000 "), ("3".into(), "-".into()));
+    assert_eq!(lanes_and_why(" 1001 "), ("0".into(), "no_shim_at_peer".into()));
+    press(&mut a, "\n");
+    draw(&mut a, &frame, 200, 60);
+    press(&mut a, "\u{1b}");
+    press(&mut a, "\n");
+    let s = screen(&mut a, &frame, 200, 60);
+    line(&s, "3 lanes; split 38 WR 39.8 MB into 380 chunks (2 sent anew); 2 large WR whole");
+
+    // Where multi-path is off, there are neither the columns nor the view.
+    let other = tempfile::tempdir().unwrap();
+    let (_s, frame) = busy(other.path());
+    let s = screen(&mut a, &frame, 220, 60);
+    assert!(!s[3].contains("LANES") && !s[3].contains("ONE PATH") && !s[1].contains("Paths"), "{}", s[3]);
+}
+
 #[test]
 fn before_the_second_refresh_rates_are_unknown_not_zero() {
     let dir = tempfile::tempdir().unwrap();

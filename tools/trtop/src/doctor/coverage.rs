@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use telereduce::shm::multipath::MovedBytes;
-use telereduce::shm::snapshot::SegmentJson;
+use telereduce::shm::snapshot::{PortJson, SegmentJson};
 
 /// Bytes that left and entered a port; `None` = not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,8 +19,12 @@ impl PortBytes {
     /// What the library saw of port `device:number` in all these processes: a READ's bytes enter, those of every other
     /// send leave; receives enter when they complete. What multi-path cut counts as it was sent: on the QP, on lanes, and again.
     pub fn of(segments: &[SegmentJson], port: &str) -> PortBytes {
+        PortBytes::add(segments.iter().flat_map(|s| &s.ports), port)
+    }
+
+    fn add<'a>(ports: impl IntoIterator<Item = &'a PortJson>, port: &str) -> PortBytes {
         let (mut sent, mut received) = (0u64, 0u64);
-        for p in segments.iter().flat_map(|s| &s.ports).filter(|p| format!("{}:{}", p.device, p.port) == port) {
+        for p in ports.into_iter().filter(|p| format!("{}:{}", p.device, p.port) == port) {
             for (opcode, n) in &p.details.opcodes {
                 *if opcode.contains("READ") { &mut received } else { &mut sent } += n.bytes;
             }
@@ -82,6 +86,8 @@ pub fn percent(seen: Option<u64>, all: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telereduce::shm::model::Line;
+    use telereduce::shm::snapshot::{Details, MultipathJson, Posted};
 
     fn write(root: &Path, file: &str, text: &str) {
         let path = root.join(file);
@@ -109,6 +115,33 @@ mod tests {
         assert_eq!(of("rxe0:1"), (Some(1000), Some(2000)));
         assert_eq!(of("mlx5_0:2"), (None, None));
         assert_eq!(of("none:1"), (None, None));
+    }
+
+    #[test]
+    fn what_multi_path_cut_counts_as_it_was_sent() {
+        let posted = |bytes| Posted { wr: 1, bytes };
+        let mut port = PortJson {
+            device: "mlx5_0".into(),
+            port: 1,
+            qps_live: 1,
+            line: Line::default(),
+            details: Details::default(),
+            multipath: None,
+        };
+        port.details.opcodes = [("RDMA_WRITE".into(), posted(5000)), ("RDMA_READ".into(), posted(3000))].into();
+        let of = |port: &PortJson| {
+            let b = PortBytes::add([port], "mlx5_0:1");
+            (b.sent, b.received)
+        };
+        assert_eq!(of(&port), (Some(5000), Some(3000)));
+        // 4000 of the bytes written were cut, 500 of them not sent yet; 2000 of those read, with 100 twice.
+        port.multipath = Some(MultipathJson {
+            moved: MovedBytes { bytes_split: 6000, bytes_on_lanes: 5400, bytes_on_qp: 200 },
+            reads: MovedBytes { bytes_split: 2000, bytes_on_lanes: 2000, bytes_on_qp: 100 },
+            ..MultipathJson::default()
+        });
+        assert_eq!(of(&port), (Some(1000 + 3400 + 100), Some(1000 + 2100)));
+        assert_eq!(of(&PortJson { port: 2, ..port }), (Some(0), Some(0)));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use telereduce::shm::layout::{
-    CqRecord, Header, Kind, Life, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord,
+    CqRecord, Header, Kind, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord,
+    SrqRecord,
 };
 use telereduce::shm::segment::{Identity, Segment, bump};
 
@@ -106,6 +107,12 @@ impl Made {
         d.send_errors.last.store(u64::from(status) << 32 | 0x81, Relaxed);
         d.send_errors.last_wr_id.store(0xabc, Relaxed);
         d.send_errors.last_ns.store(telereduce::clock::realtime_ns(), Relaxed);
+    }
+
+    /// Multi-path is on: what it does to each QP.
+    pub fn multipath(&self) -> &'static [MultipathRecord] {
+        let segment = self.segment.as_ref().expect("a process that lives");
+        segment.add_region(Kind::Multipath, self.qps.len()).unwrap()
     }
 
     /// The process ends without removing its segment: its lock goes.
