@@ -18,6 +18,7 @@ mod many;
 mod model;
 mod no_segment;
 mod off;
+mod one_path;
 mod panics;
 mod settings;
 mod snapshot_file;

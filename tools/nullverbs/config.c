@@ -38,6 +38,20 @@ static const char *word(const char *name, const char *def)
 	return s && *s ? s : def;
 }
 
+/* The first three bytes of the GIDs' addresses, as "127.0.0". */
+static bool network(uint8_t net[3])
+{
+	const char *s = word("NULLVERBS_NET", "");
+	char more;
+
+	if (!*s)
+		return false;
+	if (sscanf(s, "%hhu.%hhu.%hhu%c", &net[0], &net[1], &net[2], &more) == 3)
+		return true;
+	fprintf(stderr, "nullverbs: NULLVERBS_NET=%s is not three numbers with dots between; using the default\n", s);
+	return false;
+}
+
 static void complain(const char *name, const char *value, const char *choices)
 {
 	fprintf(stderr, "nullverbs: %s=%s is unknown (%s); using the first\n", name, value, choices);
@@ -61,6 +75,7 @@ static void load(void)
 		complain("NULLVERBS_ABI", abi, "now, old, short, future");
 	config.devices = (int)number("NULLVERBS_DEVICES", 0, NV_MAX_DEVICES, 1);
 	config.gids = (int)number("NULLVERBS_GIDS", 1, 255, 2);
+	config.has_net = network(config.net);
 	config.wc_flags = (uint64_t)number("NULLVERBS_WC_FLAGS", 0, 0x7fff, IBV_WC_STANDARD_FLAGS);
 	config.qpn_base = (uint32_t)number("NULLVERBS_QPN_BASE", 2, 0xfffffe, 0x012340);
 	config.keep_cqes = number("NULLVERBS_KEEP_CQES", 0, 1, 0) != 0;

@@ -31,6 +31,8 @@ struct nv_config {
 	bool keep_cqes;	   /* destroying a QP leaves its CQEs in the CQ */
 	int devices;
 	int gids;
+	uint8_t net[3];
+	bool has_net;
 	uint64_t wc_flags;	   /* what ibv_create_cq_ex grants */
 	uint32_t qpn_base;
 	enum nv_abi abi;

@@ -12,7 +12,7 @@ static uint64_t guid(const struct nv_device *dev)
 }
 
 /* Index 0 is link-local; the others are IPv4 addresses of the three documentation ranges, one after the other, so
- * every GID belongs to one device and one port. */
+ * every GID belongs to one device and one port; or of another range, of which that holds for the first 254. */
 bool nv_gid(const struct nv_device *dev, int port, int index, union ibv_gid *gid)
 {
 	static const uint8_t net[3][3] = { { 192, 0, 2 }, { 198, 51, 100 }, { 203, 0, 113 } };
@@ -32,7 +32,7 @@ bool nv_gid(const struct nv_device *dev, int port, int index, union ibv_gid *gid
 	int n = (dev->index * NV_PORTS + port - 1) * (k - 1) + index - 1;
 
 	gid->raw[10] = gid->raw[11] = 0xff;
-	memcpy(&gid->raw[12], net[n / 254 % 3], 3);
+	memcpy(&gid->raw[12], nv_config()->has_net ? nv_config()->net : net[n / 254 % 3], 3);
 	gid->raw[15] = (uint8_t)(n % 254 + 1);
 	return true;
 }
