@@ -22,6 +22,27 @@ bytes=$(field split client '[.lanes[] | .bytes_completed] | add')
 holds "paths: together more than half of the bytes: $bytes" [ "${bytes:-0}" -gt 20971520 ]
 is "paths: nothing is missed" '[0,0,0,0,0]' "$(field split client '[.missed | del(.events_overwritten)[]]')"
 
+# Of the 40 WRs, each was split, or counted with why not (before the lanes were there, say).
+work_of='.qps[0].multipath'
+is "paths: each large WR was split or is counted as whole" 40 \
+    "$(field split client "$work_of | .wr_split + ([.large_passed[]] | add // 0)")"
+is "paths: the bytes split are those of the WRs split" true \
+    "$(field split client "$work_of | .bytes_split == .wr_split * 1048576 and .wr_split > 20")"
+is "paths: the QP's chunks are the lanes' chunks" true \
+    "$(field split client "([.lanes[] | .wr_posted, .bytes_posted]) as \$l | $work_of |
+        .chunks == ([\$l[range(0; \$l | length; 2)]] | add) and .bytes_on_lanes == ([\$l[range(1; \$l | length; 2)]] | add)")"
+is "paths: the port carried what was posted, and again what was sent anew" true \
+    "$(field split client '.ports[0] | .multipath.bytes_carried >= .bytes_posted and
+        (.multipath.chunks_replayed > 0 or .multipath.wr_whole > 0 or .multipath.bytes_carried == .bytes_posted)')"
+# Whoever ends first leaves the other with one path, which says so.
+is "paths: no reason for one path while there were lanes" true \
+    "$(field split client "$work_of | .single_path == null or .single_path == \"peer_left\"")"
+
+server_library='' pair alone ib_write_bw -s 1048576 -n 10
+is "paths: without the library at the peer perftest ends well" 0 "$code"
+is "paths: and the QP says why it has one path" '["no_shim_at_peer",0,0,10,10485760]' \
+    "$(field alone client "$work_of | [.single_path, .lanes, .wr_split, .large_passed.no_lane, .bytes_carried]")"
+
 # litmus NAME: both sides under the library; a transport that broke says nothing, and is made again.
 litmus() {
     local try target

@@ -5,6 +5,7 @@ library=$PWD/target/release/libtelereduce.so
 work=$(mktemp -d)
 
 # pair NAME PROGRAM [OPTION...]: leaves $work/NAME.{server,client}.json and the client's exit code in $code.
+# The server runs under $server_library instead of the library, if that is set.
 # Soft-RoCE itself breaks a connection now and then when the machine is busy, with and without the library; a run that
 # perftest calls failed says nothing about counting and is made again.
 pair() {
@@ -13,7 +14,7 @@ pair() {
     local try server
     for try in 1 2 3; do
         rm -f "$work/$name".*.json
-        TELEREDUCE_SNAPSHOT=$work/$name.server.json LD_PRELOAD=$library \
+        TELEREDUCE_SNAPSHOT=$work/$name.server.json LD_PRELOAD=${server_library-$library} \
             "$program" -d rxeB -x 1 -F "$@" >"$work/$name.server.txt" 2>&1 &
         server=$!
         wait_for_listener "$server"
