@@ -207,7 +207,11 @@ impl Flow {
 
     /// It was destroyed, with nothing of it in flight; if something is, its state stays for good.
     pub fn forget(&'static self) {
-        if self.inner.lock().engine.is_quiet() {
+        let mut inner = self.inner.lock();
+        inner.telling.end();
+        let quiet = inner.engine.is_quiet();
+        drop(inner);
+        if quiet {
             // SAFETY: made live in `create`, in no table, and destroyed once.
             unsafe { GONE.add(self) };
         }

@@ -36,6 +36,11 @@ impl Telling {
         }
     }
 
+    /// The QP is gone, and its record soon another's: nothing is told any more.
+    pub fn end(&mut self) {
+        self.record = None;
+    }
+
     /// Tells how it stands.
     pub fn tell(&mut self, engine: &Engine) {
         let lanes = engine.lanes_up();

@@ -35,7 +35,7 @@ singles! {
     QpType = 2, "qp_type", "only RC QPs have several paths; nothing to do";
     Extended = 3, "extended", "it was made by ibv_create_qp_ex or a vendor's call, which are not split; use ibv_create_qp";
     NoSends = 4, "no_sends", "it was made with max_send_wr 0; nothing to do";
-    Cq = 5, "cq", "its send CQ cannot take the library's completions (ibv_create_cq_ex, or more than 32 QPs on it); use more CQs, of ibv_create_cq";
+    Cq = 5, "cq", "its send CQ cannot take the library's completions (made by ibv_create_cq_ex, or too many QPs on it); use more CQs, of ibv_create_cq";
     Queue = 6, "queue", "the device grants no send queue one entry longer than asked for; ask for a lower max_send_wr";
     Memory = 7, "memory", "no memory for what multi-path needs; raise the program's limits";
     Unconnected = 8, "unconnected", "the QP has no peer yet";
@@ -188,6 +188,14 @@ mod tests {
             assert_eq!(Single::from_name(n), Some(*s));
         }
         assert_eq!(Single::from_name("none of them"), None);
+    }
+
+    #[test]
+    fn the_readme_says_what_to_do_about_each() {
+        let readme = include_str!("../../README.md");
+        for s in Single::ALL {
+            assert!(readme.contains(&format!("`{}`", s.name())), "{s}");
+        }
     }
 
     #[test]
