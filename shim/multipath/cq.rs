@@ -100,20 +100,24 @@ impl CqState {
         self.room.fetch_add(entries, Relaxed);
     }
 
-    /// Completions of this QP pass its engine from now on.
+    /// Completions of this QP pass its engine, and its receives, from now on.
     pub fn add(&self, qp_num: u32, flow: &'static Flow) {
+        let _lock = self.counted.lock.lock();
         self.flows.set(qp_num, Some(flow));
         self.count.fetch_add(1, Relaxed);
     }
 
-    /// No more. What was polled for it and not fetched stays, as it would in a CQ.
-    pub fn remove(&self, qp_num: u32) {
+    /// The QP is destroyed: what it left passes for the last time, so that nothing of it is taken for a later QP's of this
+    /// number. What was polled for it and not fetched stays, as it would in a CQ.
+    pub fn remove(&self, qp_num: u32, flow: &'static Flow) {
         let _lock = self.counted.lock.lock();
-        if self.flows.set(qp_num, None).is_some() {
-            self.count.fetch_sub(1, Relaxed);
+        self.draw_all();
+        if self.flows.get(qp_num).is_some_and(|f| core::ptr::eq(f, flow)) {
+            self.flows.set(qp_num, None);
         }
+        self.count.fetch_sub(1, Relaxed);
         for (_, told) in self.kept.lock().iter_mut() {
-            *told = told.take().filter(|(flow, _)| flow.qp_num() != qp_num);
+            *told = told.take().filter(|(f, _)| !core::ptr::eq(*f, flow));
         }
     }
 
@@ -128,12 +132,18 @@ impl CqState {
         let mut kept = 0;
         for i in 0..all.len() {
             let wc = &mut all[i];
-            let flow = self.flows.get(wc.qp_num).filter(|_| {
-                let received = if wc.status == 0 { wc.opcode & RECV != 0 } else { self.counted.is_failed_receive(wc) };
-                !received
-            });
+            let flow = self.flows.get(wc.qp_num);
+            let received = || if wc.status == 0 { wc.opcode & RECV != 0 } else { self.counted.is_failed_receive(wc) };
             let told = match flow {
                 None => None,
+                Some(flow) if received() => {
+                    if flow.receives.cq.is_some_and(|cq| core::ptr::eq(cq, self)) {
+                        flow.receives.completed(wc);
+                    }
+                    None
+                }
+                // A left-over of the number's last QP.
+                Some(flow) if !core::ptr::eq(flow.cq, self) => None,
                 Some(flow) => match flow.completed(wc) {
                     Some(upto) => Some((flow, upto)),
                     None => continue,
@@ -149,6 +159,40 @@ impl CqState {
     /// Polls for the application, which may not: its completions wait for it here.
     pub fn draw(&self) {
         let _last = self.counted.lock.lock();
+        self.draw_some();
+    }
+
+    /// The QP is in RESET: what its old connection left passes its engine and its receives now, and then is nothing to
+    /// them. False: the provider failed.
+    pub fn settle(&self, qp_num: u32) -> bool {
+        let _lock = self.counted.lock.lock();
+        let drawn = self.draw_all();
+        for (_, told) in self.kept.lock().iter_mut() {
+            *told = told.take().filter(|(flow, _)| flow.qp_num() != qp_num);
+        }
+        drawn
+    }
+
+    /// Polls all that is in the CQ now. False: the provider failed. The CQ's lock is held.
+    fn draw_all(&self) -> bool {
+        let mut left = i64::from(self.cqe());
+        loop {
+            let n = self.draw_some();
+            left -= i64::from(n);
+            // What has come since is newer than all that is meant.
+            if n < BATCH as c_int || left <= 0 {
+                return n >= 0;
+            }
+        }
+    }
+
+    /// Entries that it has room for.
+    pub fn cqe(&self) -> u32 {
+        self.counted.record.cqe.load(Relaxed)
+    }
+
+    /// The CQ's lock is held.
+    fn draw_some(&self) -> c_int {
         // SAFETY: numbers, for which zero is valid.
         let mut wc: [ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
         // SAFETY: a CQ that exists: who destroys it hides it first, and then waits for this thread.
@@ -160,6 +204,7 @@ impl CqState {
                 kept.push_back((unsafe { core::ptr::read(wc) }, told));
             });
         }
+        n
     }
 
     /// Polls as the application asks.

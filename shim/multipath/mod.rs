@@ -7,6 +7,7 @@
 //! ibv_post_send  -> flow     small: the provider; large: the engine, which posts pieces on lanes
 //! helper thread  -> world    polls the lanes; polls the application's CQs while an engine waits and nobody does
 //! ibv_poll_cq    -> cq       which completions are the application's
+//!                -> lengths  how long a message was of which a receive's completion tells the tail
 //! ```
 //!
 //! All of it is asleep unless `TELEREDUCE_PATHS` asks for more than one path.
@@ -15,6 +16,7 @@ pub mod cq;
 pub mod flow;
 mod group;
 mod helper;
+mod lengths;
 mod pace;
 mod verbs;
 mod world;
@@ -112,7 +114,7 @@ pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) 
 pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_all: bool) {
     let make = || {
         // SAFETY: a QP that was just created.
-        let (ctx, send_cq) = unsafe { ((*qp).context, (*qp).send_cq) };
+        let (ctx, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).send_cq, (*qp).recv_cq) };
         let modify = verbs::Verbs::of(context::find(ctx)?.library)?.modify_qp;
         let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES))?;
         let Some(helper) = helper() else {
@@ -125,7 +127,8 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
             max_inline_bytes: cap.max_inline_data,
             sq_sig_all,
         };
-        match Flow::create(qp, counted, modify, cq, facts, state::get()?.config.split) {
+        let receives = lengths::Receives::new(cq::find(recv_cq));
+        match Flow::create(qp, counted, modify, cq, receives, facts, state::get()?.config.split) {
             Some(flow) => helper.world().add(flow),
             None => cq.give_back(EXTRA_CQES),
         }
@@ -163,7 +166,7 @@ pub fn after_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32, done: bool) 
             claim(flow, true);
         }
         Some(ibv_qp_state::IBV_QPS_RESET) => {
-            flow.state_changed(State::Reset);
+            flow.reset();
             if let Ok(mut c) = flow.connection.lock() {
                 *c = flow::Connection::default();
             }

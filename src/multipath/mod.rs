@@ -5,6 +5,7 @@
 //! ibv_post_send -> plan      pass, or cut into bodies and a tail
 //!               -> engine    hold what must wait; bodies to lanes (schedule); then the tail on the application's QP
 //! ibv_poll_cq   -> engine    which completions are the application's, and what they must say
+//!               -> lengths   how long a message was whose tail alone the receiver's completion tells of
 //! lane's poll   -> engine    which pieces are done, to be sent anew, or hopeless
 //! ```
 //!
@@ -15,6 +16,7 @@
 pub mod driver;
 pub mod engine;
 mod guard;
+pub mod lengths;
 pub mod overlap;
 pub mod paths;
 pub mod plan;
