@@ -186,21 +186,25 @@ impl CqState {
         self.room.fetch_add(entries, Relaxed);
     }
 
-    /// Completions of this QP pass its engine from now on.
+    /// Completions of this QP pass its engine, and its receives, from now on.
     pub fn add(&self, qp_num: u32, flow: &'static Flow) {
         self.served.store(true, Release);
+        let _lock = self.counted.lock.lock();
         self.flows.set(qp_num, Some(flow));
         self.count.fetch_add(1, Relaxed);
     }
 
-    /// No more. What was polled for it and not fetched stays, as it would in a CQ.
-    pub fn remove(&self, qp_num: u32) {
+    /// The QP is destroyed: what it left passes for the last time, so that nothing of it is taken for a later QP's of this
+    /// number. What was polled for it and not fetched stays, as it would in a CQ.
+    pub fn remove(&self, qp_num: u32, flow: &'static Flow) {
         let _lock = self.counted.lock.lock();
-        if self.flows.set(qp_num, None).is_some() {
-            self.count.fetch_sub(1, Relaxed);
+        self.draw_all();
+        if self.flows.get(qp_num).is_some_and(|f| core::ptr::eq(f, flow)) {
+            self.flows.set(qp_num, None);
         }
+        self.count.fetch_sub(1, Relaxed);
         for kept in self.kept.lock().iter_mut() {
-            kept.told = kept.told.take().filter(|(flow, _)| flow.qp_num() != qp_num);
+            kept.told = kept.told.take().filter(|(f, _)| !core::ptr::eq(*f, flow));
         }
     }
 
@@ -213,8 +217,16 @@ impl CqState {
     /// once, in its order, under the CQ's lock, however it is polled.
     pub fn judge(&self, wc: &mut ibv_wc) -> Option<Told> {
         let received = || if wc.status == 0 { wc.opcode & RECV != 0 } else { self.counted.is_failed_receive(wc) };
-        match self.flows.get(wc.qp_num).filter(|_| !received()) {
+        match self.flows.get(wc.qp_num) {
             None => Some(None),
+            Some(flow) if received() => {
+                if flow.receives.cq.is_some_and(|cq| core::ptr::eq(cq, self)) {
+                    flow.receives.completed(wc);
+                }
+                Some(None)
+            }
+            // A left-over of the number's last QP.
+            Some(flow) if !core::ptr::eq(flow.cq, self) => Some(None),
             Some(flow) => flow.completed(wc).map(|upto| Some((flow, upto))),
         }
     }
@@ -235,10 +247,44 @@ impl CqState {
 
     /// Polls for the application, which may not: its completions wait for it here.
     pub fn draw(&self) {
+        let _last = self.counted.lock.lock();
+        self.draw_some();
+    }
+
+    /// The QP is in RESET: what its old connection left passes its engine and its receives now, and then is nothing to
+    /// them. False: the provider failed.
+    pub fn settle(&self, qp_num: u32) -> bool {
+        let _lock = self.counted.lock.lock();
+        let drawn = self.draw_all();
+        for kept in self.kept.lock().iter_mut() {
+            kept.told = kept.told.take().filter(|(flow, _)| flow.qp_num() != qp_num);
+        }
+        drawn
+    }
+
+    /// Polls all that is in the CQ now. False: the provider failed. The CQ's lock is held.
+    fn draw_all(&self) -> bool {
+        let mut left = i64::from(self.cqe());
+        loop {
+            let n = self.draw_some();
+            left -= i64::from(n);
+            // What has come since is newer than all that is meant.
+            if n < BATCH as c_int || left <= 0 {
+                return n >= 0;
+            }
+        }
+    }
+
+    /// Entries that it has room for.
+    pub fn cqe(&self) -> u32 {
+        self.counted.record.cqe.load(Relaxed)
+    }
+
+    /// The CQ's lock is held. How many; below 0: not now.
+    fn draw_some(&self) -> c_int {
         if let Some(x) = &self.extended {
             return x.draw(self, self.cq);
         }
-        let _last = self.counted.lock.lock();
         // SAFETY: numbers, for which zero is valid.
         let mut wc: [ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
         // SAFETY: a CQ that exists: who destroys it hides it first, and then waits for this thread.
@@ -251,6 +297,7 @@ impl CqState {
                 kept.push_back(Kept { wc, more: More::default(), told });
             });
         }
+        n
     }
 
     /// Polls as the application asks.

@@ -362,20 +362,24 @@ impl Extended {
         }
     }
 
-    /// Polls for the program, which may not.
-    pub fn draw(&self, state: &CqState, cq: *mut ibv_cq) {
-        let _last = state.counted.lock.lock();
+    /// Polls for the program, which may not. How many; below 0: not now. The CQ's lock is held.
+    pub fn draw(&self, state: &CqState, cq: *mut ibv_cq) -> c_int {
         let mode = self.mode.load(Relaxed);
         if mode == REAL || mode == COPY && self.special != 0 {
-            return;
+            return -1;
         }
-        for _ in 0..BATCH {
+        for n in 0..BATCH {
             // SAFETY: a CQ that exists, as in `CqState::draw`; for the rest see above.
-            let Ok((mut wc, more)) = (unsafe { self.pull(state, cq.cast()) }) else { return };
+            let (mut wc, more) = match unsafe { self.pull(state, cq.cast()) } {
+                Ok(pulled) => pulled,
+                Err(libc::ENOENT) => return n as c_int,
+                Err(_) => return -1,
+            };
             if let Some(told) = state.judge(&mut wc) {
                 state.kept().push_back(Kept { wc, more, told });
             }
         }
+        BATCH as c_int
     }
 
     /// Does a plain poll of the program's, with all others of its shut out.

@@ -331,7 +331,7 @@ unsafe fn plain(mut native: Native, flow: &'static Flow, b: &mut WrBatch, held: 
     // All or none: a provider that fails has posted nothing.
     if answer == 0 {
         q.batch_accepted(noted, facts.wrs());
-        facts.wrs().iter().for_each(|f| held.engine().note_passed(f.signaled != 0));
+        facts.wrs().iter().for_each(|f| held.engine().note_passed(f.opcode, f.signaled != 0));
     } else {
         b.set_quota(0);
     }
@@ -365,7 +365,7 @@ unsafe fn with_rest(mut native: Native, flow: &'static Flow, b: &mut WrBatch, he
         }
     }
     q.batch_accepted(noted, facts.wrs());
-    facts.wrs().iter().take(first).for_each(|f| held.engine().note_passed(f.signaled != 0));
+    facts.wrs().iter().take(first).for_each(|f| held.engine().note_passed(f.opcode, f.signaled != 0));
     // From now on the engine holds something, or has less room.
     b.set_quota(0);
     b.kept().for_each(|wr| held.take(&wr));

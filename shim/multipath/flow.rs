@@ -2,21 +2,23 @@
 
 use super::cq::CqState;
 use super::group::Group;
+use super::lengths::Receives;
 use super::telling::Telling;
+use super::verbs::Verbs;
 use super::{helper, wr};
-use crate::data_path;
 use crate::extended_send::Hooked;
-use crate::guard;
+use crate::{context, data_path, guard};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_send_wr, ibv_wc};
 use std::sync::Mutex;
-use telereduce::control::wire::{Psns, QpPair};
+use telereduce::control::wire::{LengthRing, Psns, QpPair, WantRing};
 use telereduce::multipath::batch::WrBatch;
 use telereduce::multipath::driver::{Driver, Errno, LanePosting, NO_ROOM, Posting, State, Verdict};
 use telereduce::multipath::engine::{Engine, QpFacts};
+use telereduce::multipath::lengths::Ring;
 use telereduce::multipath::plan::Settings;
 use telereduce::multipath::single::Single;
 use telereduce::multipath::wr::WrRef;
@@ -71,6 +73,9 @@ pub struct Flow {
     modify: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
     /// Where its sends complete.
     pub cq: &'static CqState,
+    /// Its receives.
+    pub receives: Receives,
+    ahead: u32,
     inner: SpinLock<Inner>,
     extended: Option<Extended>,
     quiet: AtomicBool,
@@ -86,6 +91,8 @@ pub struct Flow {
 struct Inner {
     engine: Engine,
     group: Option<&'static Group>,
+    /// The number of the question for the peer's ring that has no answer yet; 0: none.
+    ring_asked: u64,
     /// Inline data on its way.
     data: Vec<u8>,
     telling: Telling,
@@ -214,13 +221,14 @@ impl Flow {
         counted: &'static Qp,
         modify: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
         cq: &'static CqState,
-        extended: Option<Extended>,
+        (receives, extended): (Receives, Option<Extended>),
         facts: QpFacts,
         settings: Settings,
     ) -> Option<&'static Flow> {
         let inner = Inner {
             engine: Engine::new(facts, settings)?,
             group: None,
+            ring_asked: 0,
             data: Vec::new(),
             telling: Telling::new(counted),
             is_through: false,
@@ -233,6 +241,8 @@ impl Flow {
             post: counted.spec.real.post_send,
             modify,
             cq,
+            receives,
+            ahead: settings.ahead,
             inner: SpinLock::new(inner),
             extended,
             quiet: AtomicBool::new(false),
@@ -241,7 +251,7 @@ impl Flow {
             answered: AtomicU64::new(0),
             connection: Mutex::default(),
         });
-        cq.add(counted.spec.qp_num, flow);
+        flow.cqs().for_each(|cq| cq.add(counted.spec.qp_num, flow));
         FLOWS.insert(qp as usize, flow);
         if let Some(x) = &flow.extended {
             // SAFETY: the QP was just created.
@@ -250,20 +260,20 @@ impl Flow {
         Some(flow)
     }
 
-    /// It is about to be destroyed.
+    /// It is about to be destroyed. Its completions still pass.
     pub fn hide(&'static self) {
         FLOWS.remove(self.qp as usize);
-        self.cq.remove(self.qp_num());
     }
 
     /// It was not destroyed.
     pub fn show(&'static self) {
-        self.cq.add(self.qp_num(), self);
         FLOWS.insert(self.qp as usize, self);
     }
 
     /// It was destroyed, with nothing of it in flight; if something is, its state stays for good.
     pub fn forget(&'static self) {
+        self.cqs().for_each(|cq| cq.remove(self.qp_num(), self));
+        self.receives.forget();
         let mut inner = self.inner.lock();
         inner.telling.end();
         let quiet = inner.engine.is_quiet();
@@ -272,6 +282,12 @@ impl Flow {
             // SAFETY: made live in `create`, in no table, and destroyed once.
             unsafe { GONE.add(self) };
         }
+    }
+
+    /// Where its completions come.
+    fn cqs(&self) -> impl Iterator<Item = &'static CqState> {
+        let other = self.receives.cq.filter(|cq| !core::ptr::eq(*cq, self.cq));
+        [Some(self.cq), other].into_iter().flatten()
     }
 
     /// Its number.
@@ -321,6 +337,9 @@ impl Flow {
             && let Some(group) = inner.group
         {
             helper::revoke(group, hands.revokes);
+        }
+        if inner.engine.take_wish() {
+            helper::want_ring(self);
         }
         self.wants.store(inner.engine.wants_lanes(), Relaxed);
         let waits = inner.engine.waits_for_primary() || inner.owes_break;
@@ -502,6 +521,37 @@ impl Flow {
         self.waits.load(Relaxed)
     }
 
+    /// The peer is asked for its ring; the question's number.
+    pub fn ring_asked(&self, id: u64) {
+        self.inner.lock().ring_asked = id;
+    }
+
+    /// The peer's answer.
+    pub fn ring_is(&self, r: &LengthRing) {
+        let mut inner = self.inner.lock();
+        if inner.ring_asked == r.id && r.id != 0 {
+            inner.ring_asked = 0;
+            inner.engine.set_ring(Some(Ring { addr: r.addr, rkey: r.rkey, slots: 1 << r.slots_log2, tag: r.tag }));
+        }
+    }
+
+    /// The peer's ring is not to be used any more.
+    pub fn forget_ring(&self) {
+        let mut inner = self.inner.lock();
+        inner.ring_asked = 0;
+        inner.engine.set_ring(None);
+    }
+
+    /// The peer asks for this side's ring.
+    pub fn offer_ring(&self, asked: &WantRing) -> Option<LengthRing> {
+        // SAFETY: the application's QP, which exists while the world knows it.
+        let (qp, spec) = (unsafe { &*self.qp }, &self.counted.spec);
+        let receives = if qp.srq.is_null() { spec.max_recv_wr } else { spec.srq?.record.max_wr.load(Relaxed) };
+        let unpolled = receives.min(self.receives.cq?.cqe());
+        let verbs = Verbs::of(context::find(qp.context)?.library)?;
+        self.receives.offer(asked, (unpolled, self.ahead), (&verbs, qp.pd))
+    }
+
     /// Nothing new starts.
     pub fn stop(&'static self) {
         self.quiet.store(false, Release);
@@ -516,6 +566,10 @@ impl Flow {
     /// Goes on; without lanes if they are not wanted any more.
     pub fn resume(&'static self, without_lanes: bool) {
         let mut inner = self.inner.lock();
+        if without_lanes {
+            inner.ring_asked = 0;
+            inner.engine.set_ring(None);
+        }
         if without_lanes && let Some(group) = inner.group {
             self.with_locked(&mut inner, |engine, hands| {
                 group.all().for_each(|lane| engine.lane_down(lane, hands));
@@ -529,11 +583,18 @@ impl Flow {
         inner.tell();
     }
 
+    /// The provider knows of RESET.
+    pub fn reset(&'static self) {
+        let failed = self.cqs().filter(|cq| !cq.settle(self.qp_num())).count();
+        self.state_changed(State::Reset);
+        self.receives.restart(failed == 0);
+    }
+
     /// The provider knows of a new state.
     pub fn state_changed(&'static self, to: State) {
         let mut inner = self.inner.lock();
         if to == State::Reset {
-            inner.group = None;
+            (inner.group, inner.ring_asked) = (None, 0);
             // Not told here: the record keeps what the connection came to until telemetry puts it aside.
             inner.telling.because(Single::Unconnected);
         }
@@ -593,7 +654,7 @@ impl Flow {
                 let answer = data_path::post_send(self.qp, wr, bad);
                 let mut w = wr.cast_const();
                 while !w.is_null() && (answer == 0 || !core::ptr::eq(w, *bad)) {
-                    inner.engine.note_passed(asks_for_completion((*w).send_flags) != 0);
+                    inner.engine.note_passed((*w).opcode, asks_for_completion((*w).send_flags) != 0);
                     w = (*w).next;
                 }
                 if large {

@@ -14,9 +14,10 @@ use rdma_sys::{
 use telereduce::control::api::LinkId;
 use telereduce::control::wire::{LaneEnd, LaneId};
 use telereduce::multipath::driver::LanePosting;
+use telereduce::multipath::lengths::RECORD_BYTES;
 use telereduce::multipath::paths::{MOST, Path};
 use telereduce::multipath::schedule::Offer;
-use telereduce::multipath::wr::{Fields, SIGNALED, WrRef};
+use telereduce::multipath::wr::{Fields, INLINE, SIGNALED, WrRef};
 use telereduce::sync::SpinLock;
 use telereduce::telemetry::lane::{Lane as Counted, LaneIdentity};
 use telereduce::telemetry::registry::Device;
@@ -50,6 +51,8 @@ pub struct Lane {
     pub path: Path,
     qp: AtomicPtr<ibv_qp>,
     post: PostSend,
+    /// It takes inline data as long as a record.
+    takes_records: bool,
     up: AtomicBool,
     in_flight: AtomicU32,
     pace: Pace,
@@ -100,6 +103,11 @@ impl Group {
     /// Numbers of those that are up.
     pub fn up(&self) -> impl Iterator<Item = usize> {
         (0..MOST).filter(|i| self.lane(*i).is_some_and(Lane::is_up))
+    }
+
+    /// Whether all of its lanes take records.
+    pub fn takes_records(&self) -> bool {
+        self.all().filter_map(|i| self.lane(i)).all(|l| l.takes_records)
     }
 
     /// What each offers now.
@@ -155,14 +163,17 @@ impl Lane {
         let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
         (init.send_cq, init.recv_cq) = (m.cq, m.cq);
         init.qp_type = ibv_qp_type::IBV_QPT_RC;
-        (init.cap.max_send_wr, init.cap.max_recv_wr) = (ROOM + 4, 1);
-        (init.cap.max_send_sge, init.cap.max_recv_sge) = (MAX_SGE, 1);
-        // SAFETY: a PD and a CQ that exist.
-        let mut qp = unsafe { (m.verbs.create_qp)(m.pd, &raw mut init) };
-        if qp.is_null() {
-            (init.cap.max_send_sge, init.cap.max_send_wr) = (1, ROOM);
-            // SAFETY: as above.
+        // As it is wanted; then without records; then what any device has.
+        let mut qp = null_mut();
+        for (wrs, sges, inline) in [(ROOM + 4, MAX_SGE, RECORD_BYTES as u32), (ROOM + 4, MAX_SGE, 0), (ROOM, 1, 0)] {
+            (init.cap.max_send_wr, init.cap.max_recv_wr) = (wrs, 1);
+            (init.cap.max_send_sge, init.cap.max_recv_sge) = (sges, 1);
+            init.cap.max_inline_data = inline;
+            // SAFETY: a PD and a CQ that exist.
             qp = unsafe { (m.verbs.create_qp)(m.pd, &raw mut init) };
+            if !qp.is_null() {
+                break;
+            }
         }
         // SAFETY: null or a QP that was just created.
         let qp_num = unsafe { qp.as_ref() }?.qp_num;
@@ -194,6 +205,7 @@ impl Lane {
             path,
             qp: AtomicPtr::new(qp),
             post: m.post,
+            takes_records: init.cap.max_inline_data >= RECORD_BYTES as u32,
             up: AtomicBool::new(false),
             in_flight: AtomicU32::new(0),
             pace: Pace::default(),
@@ -305,7 +317,7 @@ impl Lane {
     }
 
     fn post(&self, flow: &'static Flow, p: &LanePosting<'_>) -> bool {
-        if !self.is_up() || p.sges.len() > MAX_SGE as usize {
+        if !self.is_up() || p.sges.len() > MAX_SGE as usize || !p.inline.is_empty() && !self.takes_records {
             return false;
         }
         let mut work = self.work.lock();
@@ -314,14 +326,14 @@ impl Lane {
         let fields = Fields {
             wr_id: self.index << 8 | slot as u64,
             opcode: p.opcode,
-            flags: SIGNALED,
+            flags: SIGNALED | if p.inline.is_empty() { 0 } else { INLINE },
             remote_addr: p.remote_addr,
             rkey: p.rkey,
             ..Fields::default()
         };
         work[slot] = Some(Work { flow, token: p.token, bytes: p.length, stamp: state::CLOCK.stamp() });
         let mut bad = null_mut();
-        let wr = WrRef { fields, sges: p.sges, inline: &[] };
+        let wr = WrRef { fields, sges: p.sges, inline: p.inline };
         // SAFETY: our QP, and a chain of one WR.
         if super::wr::with_c(&wr, |c| unsafe { (self.post)(qp, c, &raw mut bad) }) != 0 {
             work[slot] = None;
@@ -339,7 +351,8 @@ impl Lane {
         let work = self.work.lock().get_mut((wc.wr_id & 0xff) as usize)?.take()?;
         self.in_flight.fetch_sub(1, Relaxed);
         let now = state::CLOCK.stamp();
-        if wc.status == ibv_wc_status::IBV_WC_SUCCESS {
+        // A record says nothing of a lane's speed.
+        if wc.status == ibv_wc_status::IBV_WC_SUCCESS && work.bytes > RECORD_BYTES as u32 {
             self.pace.done(work.bytes, work.stamp, now);
         }
         if let Some(c) = &*self.counted.lock() {

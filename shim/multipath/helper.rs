@@ -1,6 +1,7 @@
 //! The helper thread: polls lanes, and the application's CQs where an engine waits for a completion that nobody polls. It
 //! sleeps while nothing moves.
 
+use super::flow::Flow;
 use super::group::Group;
 use super::world::World;
 use crate::guard;
@@ -22,6 +23,8 @@ const STACK_BYTES: usize = 256 << 10;
 struct Inbox {
     events: VecDeque<Event>,
     revokes: Vec<(&'static Group, u32)>,
+    /// QPs that want the peer's ring.
+    wishes: Vec<&'static Flow>,
 }
 
 /// What the thread and the hooks share.
@@ -57,6 +60,14 @@ pub fn wake() {
 pub fn revoke(group: &'static Group, lanes: u32) {
     if let Some(h) = get() {
         lock(&h.inbox).revokes.push((group, lanes));
+        h.wake();
+    }
+}
+
+/// The engine of a QP wants the peer's ring of lengths.
+pub fn want_ring(flow: &'static Flow) {
+    if let Some(h) = get() {
+        lock(&h.inbox).wishes.push(flow);
         h.wake();
     }
 }
@@ -152,6 +163,7 @@ impl Helper {
             let mut world = self.world();
             inbox.events.into_iter().for_each(|e| world.event(r, e));
             inbox.revokes.into_iter().for_each(|(g, lanes)| world.revoke(r, g, lanes));
+            inbox.wishes.into_iter().for_each(|flow| world.want_ring(r, flow));
             world.poll_lanes(r);
             look_again = world.give_up_expecting(Instant::now());
             draws = world.draw();

@@ -9,6 +9,7 @@
 //! helper thread  -> world    polls the lanes; polls the application's CQs while an engine waits and nobody does
 //! ibv_poll_cq    -> cq       which completions are the application's
 //! ibv_start_poll -> extended_cq  as above, one by one
+//!                -> lengths  how long a message was of which a receive's completion tells the tail
 //! ```
 //!
 //! All of it is asleep unless `TELEREDUCE_PATHS` asks for more than one path.
@@ -19,6 +20,7 @@ pub mod extended_send;
 pub mod flow;
 mod group;
 mod helper;
+mod lengths;
 mod pace;
 mod provider;
 mod telling;
@@ -149,7 +151,7 @@ pub fn not_enlarged(counted: &Qp) {
 pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_all: bool) {
     let make = || {
         // SAFETY: a QP that was just created.
-        let (ctx, send_cq) = unsafe { ((*qp).context, (*qp).send_cq) };
+        let (ctx, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).send_cq, (*qp).recv_cq) };
         let verbs = context::find(ctx).and_then(|c| verbs::Verbs::of(c.library));
         let (modify, state) = (verbs.ok_or(Single::Off)?.modify_qp, state::get().ok_or(Single::Off)?);
         let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES)).ok_or(Single::Cq)?;
@@ -172,7 +174,8 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
             cq.give_back(EXTRA_CQES);
             return Err(Single::Extended);
         }
-        match Flow::create(qp, counted, modify, cq, extended, facts, state.config.split) {
+        let receives = lengths::Receives::new(cq::find(recv_cq));
+        match Flow::create(qp, counted, modify, cq, (receives, extended), facts, state.config.split) {
             Some(flow) => helper.world().add(flow),
             None => {
                 cq.give_back(EXTRA_CQES);
@@ -215,7 +218,7 @@ pub fn after_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32, done: bool) 
             claim(flow, true);
         }
         Some(ibv_qp_state::IBV_QPS_RESET) => {
-            flow.state_changed(State::Reset);
+            flow.reset();
             if let Ok(mut c) = flow.connection.lock() {
                 *c = flow::Connection::default();
             }

@@ -4,7 +4,8 @@ use crate::library::Library;
 use crate::linked;
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_gid_entry, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_gid_entry, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr,
 };
 
 /// Of one libibverbs.
@@ -20,6 +21,8 @@ pub struct Verbs {
     pub destroy_comp_channel: unsafe extern "C" fn(*mut ibv_comp_channel) -> c_int,
     pub get_cq_event: unsafe extern "C" fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int,
     pub ack_cq_events: unsafe extern "C" fn(*mut ibv_cq, c_uint),
+    pub reg_mr: unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr,
+    pub dereg_mr: unsafe extern "C" fn(*mut ibv_mr) -> c_int,
     pub query_gid: unsafe extern "C" fn(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int,
     pub query_gid_table: unsafe extern "C" fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize,
 }
@@ -47,6 +50,8 @@ impl Verbs {
                 destroy_comp_channel: get(library, c"ibv_destroy_comp_channel")?,
                 get_cq_event: get(library, c"ibv_get_cq_event")?,
                 ack_cq_events: get(library, c"ibv_ack_cq_events")?,
+                reg_mr: get(library, c"ibv_reg_mr")?,
+                dereg_mr: get(library, c"ibv_dereg_mr")?,
                 query_gid: get(library, c"ibv_query_gid")?,
                 query_gid_table: get(library, c"_ibv_query_gid_table")?,
             })

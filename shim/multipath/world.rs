@@ -16,7 +16,7 @@ use telereduce::control::api::{Event, LinkId, OurQp};
 use telereduce::control::rendezvous::Rendezvous;
 use telereduce::control::wire::{
     LaneAccept, LaneEnd, LaneId, LaneOffer, LaneReady, LaneRefuse, LaneRevoked, Message, QpAddr, QpGoing, QpPair,
-    QpQuiet, RevokeLane,
+    QpQuiet, RevokeLane, WantRing,
 };
 use telereduce::multipath::paths::{self, Gid, Path};
 use telereduce::multipath::single::Single;
@@ -280,6 +280,7 @@ impl World {
                 let Some(flow) = self.flow(&pair) else {
                     return r.forget(pair);
                 };
+                flow.forget_ring();
                 let Some(mine) = flow.connection.lock().ok().and_then(|c| c.pool) else { return };
                 self.pairs.insert(pair, (link, (mine, pool)));
                 flow.because(Single::LanesPending);
@@ -437,7 +438,38 @@ impl World {
                     flow.answered.fetch_max(q.epoch, core::sync::atomic::Ordering::AcqRel);
                 }
             }
+            Message::WantRing(w) => {
+                if let Some(flow) = self.paired(link, w.pair.swapped())
+                    && let Some(ring) = flow.offer_ring(&w)
+                {
+                    r.send(link, ring.into());
+                }
+            }
+            Message::LengthRing(ring) => {
+                if let Some(flow) = self.paired(link, ring.pair.swapped()) {
+                    flow.ring_is(&ring);
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// The QP of a pair that is agreed on over this link.
+    fn paired(&self, link: LinkId, pair: QpPair) -> Option<&'static Flow> {
+        self.pairs.get(&pair).filter(|p| p.0 == link).and_then(|_| self.flow(&pair))
+    }
+
+    /// A QP, if it still is one, wants the peer's ring of lengths.
+    pub fn want_ring(&mut self, r: &Rendezvous, flow: &'static Flow) {
+        if !self.flows.iter().any(|f| core::ptr::eq(*f, flow)) {
+            return;
+        }
+        let Some(pair) = flow.connection.lock().ok().and_then(|c| c.pair) else { return };
+        let Some((link, pools)) = self.pairs.get(&pair).copied() else { return };
+        if self.group(link, pools).is_some_and(Group::takes_records) {
+            self.epochs += 1;
+            flow.ring_asked(self.epochs);
+            r.send(link, WantRing { pair, id: self.epochs }.into());
         }
     }
 

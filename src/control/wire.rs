@@ -11,9 +11,10 @@
 use super::Reason;
 use super::field::record;
 pub use super::field::{Field, LaneEnd, LaneId, Psn, Psns, QpAddr, QpPair};
+use crate::multipath::lengths::{MOST_SLOTS, SLOT_BYTES};
 
 /// Version of the protocol.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Largest frame that any version may send.
 pub const MAX_FRAME_BYTES: usize = 4096;
@@ -203,6 +204,36 @@ record! {
 }
 
 record! {
+    /// "Where may I write how long my messages are?" Answered by [`LengthRing`], or not at all.
+    WantRing {
+        /// The pair, as the sender sees it.
+        pair: QpPair,
+        /// The sender's number of this question, to be repeated in the answer.
+        id: u64,
+    }
+}
+
+record! {
+    /// "There": records of the lengths of split messages to the sender's QP.
+    LengthRing {
+        /// The pair, as the sender sees it.
+        pair: QpPair,
+        /// As in the message that this answers.
+        id: u64,
+        /// Name of the QP's connection, until it leaves its state.
+        tag: u32,
+        /// First slot.
+        addr: u64,
+        /// Remote key.
+        rkey: u32,
+        /// Binary logarithm of the number of slots, no more than 12.
+        slots_log2: u8,
+    } check |r| r.slots_log2 <= 12 && r.addr.checked_add(u64::from(SLOT_BYTES) << r.slots_log2).is_some()
+}
+
+const _: () = assert!(MOST_SLOTS == 1 << 12);
+
+record! {
     /// The last message: the sender closes the connection.
     Bye {
         /// Why.
@@ -283,6 +314,8 @@ messages! {
     13 QpGoing "asks for quiet";
     14 QpQuiet "that it is";
     15 Bye "and why";
+    16 WantRing "asks for the ring";
+    17 LengthRing "of lengths";
 }
 
 const HELLO: u8 = Message::KINDS[0];

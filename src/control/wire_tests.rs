@@ -124,8 +124,8 @@ fn what_is_wrong_is_named() {
         (vec![0, 0, 0], Reason::Kind),
         (vec![2, 0, 15, 0, 0], Reason::Length),
         (vec![0xff, 0xff, 1], Reason::Length),
-        (hello(MARK, 2, size), Reason::Version),
-        (hello(MARK, 2, size + 40), Reason::Version),
+        (hello(MARK, VERSION - 1, size), Reason::Version),
+        (hello(MARK, VERSION + 1, size + 40), Reason::Version),
         (hello(MARK, VERSION, size + 40), Reason::Length),
         (hello(7, 7, size), Reason::NotShim),
         (hello(7, 7, size - 1), Reason::NotShim),
@@ -134,6 +134,18 @@ fn what_is_wrong_is_named() {
         assert_eq!(decode(&bytes, || 1), (vec![], Some(want)), "{bytes:?}");
     }
     assert_eq!(decode(&[1, 0, 15, 250], || 1).0, [Bye { reason: Reason::Other }.into()], "a later version's reason");
+}
+
+#[test]
+fn a_ring_that_cannot_be_is_no_value() {
+    let mut random = Random::new(3);
+    let qp = |r: &mut Random| QpAddr { gid: [r.next() as u8; 16], qpn: 7 };
+    let pair = QpPair { mine: qp(&mut random), yours: qp(&mut random) };
+    let ring = LengthRing { pair, id: 1, tag: 2, addr: u64::MAX - (32 << 12), rkey: 3, slots_log2: 12 };
+    let error = |ring: LengthRing| decode(&encode(&[ring.into()]), || 1).1;
+    assert_eq!(error(ring), None);
+    assert_eq!(error(LengthRing { addr: ring.addr + 1, ..ring }), Some(Reason::Value), "past the end");
+    assert_eq!(error(LengthRing { addr: 0, slots_log2: 13, ..ring }), Some(Reason::Value));
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //! - polls of the application's CQ: [`primary_completed`](super::engine::Engine::primary_completed) for each send
 //!   completion, then feed; what is swallowed does not count as polled. While
 //!   [`waits_for_primary`](super::engine::Engine::waits_for_primary), somebody polls even if the application does not;
+//! - the receiver's ring: while [`take_wish`](super::engine::Engine::take_wish) says that it would be of use, the driver
+//!   asks for it; then [`set_ring`](super::engine::Engine::set_ring);
 //! - polls of the lanes: [`chunk_completed`](super::engine::Engine::chunk_completed), then feed, this QP's and others';
 //! - `ibv_modify_qp` and `ibv_destroy_qp`: [`stop`](super::engine::Engine::stop), wait for [`Driver::quiet`], the real
 //!   call, [`state_changed`](super::engine::Engine::state_changed);
@@ -66,8 +68,10 @@ pub struct LanePosting<'a> {
     pub remote_addr: u64,
     /// Remote key.
     pub rkey: u32,
-    /// Scatter/gather list.
+    /// Scatter/gather list; empty for data of the engine's own, which is in `inline`.
     pub sges: &'a [Sge],
+    /// Inline data, [`RECORD_BYTES`](super::lengths::RECORD_BYTES) at most. Lanes must take it once the engine has a ring.
+    pub inline: &'a [u8],
     /// Bytes.
     pub length: u32,
 }
@@ -175,6 +179,8 @@ pub struct Stats {
     pub whole: u64,
     /// WRs that had to wait for an earlier one.
     pub held: u64,
+    /// WRITE_WITH_IMMs that were cut.
+    pub split_imm: u64,
     /// Accepted WRs whose completion was lost because the provider refused even to flush them.
     pub dropped: u64,
     /// As `passed`, of the WRs that have the size from which messages are split; the fast path's are among these.

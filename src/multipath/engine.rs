@@ -25,14 +25,15 @@ mod primary;
 
 use self::chunks::Chunks;
 use self::lanes::LaneState;
-use self::op::{Form, Head, Op};
+use self::op::{Form, Head, Note, Op};
 use self::primary::{Blame, Mark};
 use super::driver::{Driver, Errno, INVALID, NO_ROOM, Posting, State, Stats, Why};
 use super::guard::Guard;
+use super::lengths::{self, Record, Ring};
 use super::overlap::{Footprint, Window};
 use super::plan::{self, Mode, Pass, Plan, Settings};
 use super::schedule::Turns;
-use super::wr::{FENCE, SIGNALED, Sge, WrRef};
+use super::wr::{FENCE, SIGNALED, Sge, WRITE_WITH_IMM, WrRef};
 use std::collections::VecDeque;
 
 /// WRs that the primary's send queue must take beyond the application's `max_send_wr`: one head.
@@ -55,6 +56,17 @@ pub struct QpFacts {
     pub sq_sig_all: bool,
 }
 
+/// Whether a ring would be of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// Nothing was posted that needs one.
+    No,
+    /// Something was.
+    Yes,
+    /// The driver knows.
+    Told,
+}
+
 /// One QP's engine.
 #[derive(Debug)]
 pub struct Engine {
@@ -72,6 +84,8 @@ pub struct Engine {
     on_primary: u64,
     /// The last one of the fast path.
     unseen: u64,
+    /// Those that consume a receive at the peer.
+    consumed: u64,
     /// All up to this one are done.
     acked: u64,
     /// All up to this one are covered by completions that the application got.
@@ -93,6 +107,9 @@ pub struct Engine {
     /// The primary had no room for what is next.
     stalled: bool,
     blame: Option<Blame>,
+    /// Where the lengths of split WRITE_WITH_IMMs go.
+    ring: Option<Ring>,
+    wish: Wish,
     window: Window,
     chunks: Chunks,
     lanes: Vec<LaneState>,
@@ -122,6 +139,7 @@ impl Engine {
             accepted: 0,
             on_primary: 0,
             unseen: 0,
+            consumed: 0,
             acked: 0,
             delivered: 0,
             marks,
@@ -135,6 +153,8 @@ impl Engine {
             refused: false,
             stalled: false,
             blame: None,
+            ring: None,
+            wish: Wish::No,
             window: Window::default(),
             chunks: Chunks::default(),
             lanes: Vec::new(),
@@ -215,8 +235,9 @@ impl Engine {
 
     /// A WR of the fast path is on the primary. `signaled`: by its flags; `sq_sig_all` is the engine's to know.
     #[inline(always)]
-    pub fn note_passed(&mut self, signaled: bool) {
+    pub fn note_passed(&mut self, opcode: u32, signaled: bool) {
         self.accepted += 1;
+        self.consumed += u64::from(lengths::consumes(opcode));
         self.unseen = self.accepted;
         self.on_primary = self.accepted;
         if signaled || self.facts.sq_sig_all {
@@ -276,12 +297,18 @@ impl Engine {
         self.threshold_bytes
     }
 
-    fn plan(&self, wr: &WrRef<'_>) -> Plan {
+    fn plan(&mut self, wr: &WrRef<'_>) -> Plan {
         if !self.ready || self.flushing || self.breaking {
             return Plan::Pass(Pass::NotReady);
         }
         match plan::plan(wr, &self.settings, self.has_or_expects_lanes()) {
             Plan::Split(_) if self.refused => Plan::Pass(Pass::LaneRefused),
+            Plan::Split(_) if wr.fields.opcode == WRITE_WITH_IMM && self.ring.is_none() => {
+                if self.wish == Wish::No && self.lanes_up > 0 {
+                    self.wish = Wish::Yes;
+                }
+                Plan::Pass(Pass::NoRing)
+            }
             plan => plan,
         }
     }
@@ -293,6 +320,7 @@ impl Engine {
         set_signaled(&mut wr.fields.flags, signaled);
         d.post_primary(&Posting { wr, seq, why: Why::App })?;
         self.accepted = seq;
+        self.consumed += u64::from(lengths::consumes(wr.fields.opcode));
         self.on_primary = self.on_primary.max(seq);
         self.count_passed(&wr, why);
         self.see(seq, &wr);
@@ -319,9 +347,11 @@ impl Engine {
         op.seq = self.accepted + 1;
         op.signaled = self.is_signaled(wr);
         op.start_after = self.start_after(wr);
+        self.consumed += u64::from(lengths::consumes(wr.fields.opcode));
         op.form = match plan {
             Plan::Split(cut) => {
                 self.stats.split += 1;
+                self.note_length(&mut op, cut);
                 Form::Split(cut)
             }
             Plan::Pass(why) => {
@@ -368,6 +398,37 @@ impl Engine {
         self.stats.passed[why as usize] += 1;
         if self.is_large(wr.bytes()) {
             self.large_passed(why);
+        }
+    }
+
+    /// A split WRITE_WITH_IMM has a record of its length.
+    fn note_length(&mut self, op: &mut Op, cut: plan::Cut) {
+        let Some(ring) = self.ring.filter(|_| op.wr.fields.opcode == WRITE_WITH_IMM) else { return };
+        let (seq, imm) = (self.consumed, op.wr.fields.imm);
+        let record = Record { seq, tag: ring.tag, length: cut.length(), tail: cut.tail().length, imm };
+        op.set_note(Note { record, remote_addr: ring.place(seq), rkey: ring.rkey });
+        if self.keeps(Guard::Lead) {
+            op.start_after = op.start_after.max(op.seq.saturating_sub(u64::from(self.settings.ahead.max(1))));
+        }
+        self.stats.split_imm += 1;
+    }
+
+    /// Whether the receiver's ring was missed for the first time since there is none. The driver asks for it then.
+    #[inline(always)]
+    pub fn take_wish(&mut self) -> bool {
+        let wished = self.wish == Wish::Yes;
+        if wished {
+            self.wish = Wish::Told;
+        }
+        wished
+    }
+
+    /// Lengths of split WRITE_WITH_IMMs go there from now on; `None`: they are not split. A RESET forgets it. All lanes
+    /// must take inline data of [`lengths::RECORD_BYTES`].
+    pub fn set_ring(&mut self, ring: Option<Ring>) {
+        self.ring = ring;
+        if ring.is_none() {
+            self.wish = Wish::No;
         }
     }
 
@@ -466,6 +527,8 @@ impl Engine {
         self.totals.clear();
         self.window.clear();
         (self.accepted, self.on_primary, self.unseen, self.acked, self.delivered) = (0, 0, 0, 0, 0);
+        self.consumed = 0;
+        self.set_ring(None);
         (self.ready, self.flushing, self.refused, self.stalled) = (false, false, false, false);
         (self.blame, self.last_large) = (None, None);
         for lane in &mut self.lanes {

@@ -31,11 +31,22 @@ pub(super) enum Guard {
     Quiet,
     /// A lost piece is sent anew only after the peer's end is gone (C12).
     RevokeFirst,
+    /// The tail waits for the record of the message's length (C1, at the receiver).
+    RecordFirst,
+    /// Notify: records do not run further ahead than the ring is long (C1, at the receiver).
+    Lead,
+    /// A record counts only for its own message and connection (C1, at the receiver).
+    Match,
+    /// Receives are counted anew from a RESET on (C1, at the receiver).
+    Restart,
+    /// Completions from before a RESET are drawn before new ones can come: the driver's promise (C1, at the receiver).
+    #[cfg(test)]
+    DrawFirst,
 }
 
 #[cfg(test)]
 impl Guard {
-    pub(super) const ALL: [Guard; 14] = [
+    pub(super) const ALL: [Guard; 19] = [
         Guard::TailLast,
         Guard::HoldBack,
         Guard::StrictWait,
@@ -50,5 +61,10 @@ impl Guard {
         Guard::Stop,
         Guard::Quiet,
         Guard::RevokeFirst,
+        Guard::RecordFirst,
+        Guard::Lead,
+        Guard::Match,
+        Guard::Restart,
+        Guard::DrawFirst,
     ];
 }

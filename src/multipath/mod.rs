@@ -6,6 +6,7 @@
 //!               -> engine    hold what must wait; bodies to lanes (schedule); then the tail on the application's QP
 //! ibv_wr_*      -> batch     which WRs go to the provider at once, and what the engine is to get when all are there
 //! ibv_poll_cq   -> engine    which completions are the application's, and what they must say
+//!               -> lengths   how long a message was whose tail alone the receiver's completion tells of
 //! lane's poll   -> engine    which pieces are done, to be sent anew, or hopeless
 //! ```
 //!
@@ -17,6 +18,7 @@ pub mod batch;
 pub mod driver;
 pub mod engine;
 mod guard;
+pub mod lengths;
 pub mod overlap;
 pub mod paths;
 pub mod plan;

@@ -39,9 +39,10 @@ pub struct Settings {
     pub tail_bytes: u32,
     /// Pieces that one QP keeps in flight on one lane.
     pub depth: u32,
-    /// In notify mode: how many of the WRs that are held are looked at for something to start.
+    /// In notify mode: how many of the WRs that are held are looked at for something to start, and how many WRs a split
+    /// WRITE_WITH_IMM may be ahead of what is done. The receiver's ring is made for the same number.
     pub ahead: u32,
-    /// WRITE_WITH_IMM is split, too: the receiver's completion then has the tail's length, which its shim must mend.
+    /// WRITE_WITH_IMM is split, too, where the receiver's shim has a [`Ring`](super::lengths::Ring) for its length.
     pub split_imm: bool,
 }
 
@@ -89,10 +90,14 @@ pub enum Pass {
     TooLong,
     /// Its remote range goes past the end of the address space; the target will say so.
     Wraps,
+    /// WRITE_WITH_IMM is not to be split.
+    Imm,
+    /// WRITE_WITH_IMM, and the receiver's shim has no ring for its length, or none yet.
+    NoRing,
 }
 
 /// Number of reasons.
-pub const PASSES: usize = 9;
+pub const PASSES: usize = 11;
 
 impl Pass {
     /// Every reason, in the order of its number.
@@ -106,6 +111,8 @@ impl Pass {
         Pass::FewPieces,
         Pass::TooLong,
         Pass::Wraps,
+        Pass::Imm,
+        Pass::NoRing,
     ];
 
     /// Stable name.
@@ -120,6 +127,8 @@ impl Pass {
             Pass::FewPieces => "few_pieces",
             Pass::TooLong => "too_long",
             Pass::Wraps => "wraps",
+            Pass::Imm => "imm",
+            Pass::NoRing => "no_ring",
         }
     }
 }
@@ -202,12 +211,15 @@ fn round_up(bytes: u32) -> u32 {
 /// Decides on a WR. `lanes`: some are up, or may soon be.
 pub fn plan(wr: &WrRef<'_>, settings: &Settings, lanes: bool) -> Plan {
     let f = &wr.fields;
-    if !is_splittable(f.opcode) || f.opcode == WRITE_WITH_IMM && !settings.split_imm {
+    if !is_splittable(f.opcode) {
         return Plan::Pass(Pass::Opcode);
     }
     let bytes = wr.bytes();
     if bytes < u64::from(settings.min_split_bytes.max(1)) {
         return Plan::Pass(Pass::Small);
+    }
+    if f.opcode == WRITE_WITH_IMM && !settings.split_imm {
+        return Plan::Pass(Pass::Imm);
     }
     if wr.has(INLINE) || !wr.inline.is_empty() {
         return Plan::Pass(Pass::Inline);

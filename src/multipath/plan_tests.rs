@@ -75,6 +75,8 @@ fn every_reason_to_pass_has_its_name() {
     assert_eq!(of(wr(WRITE, 0, 0, &huge), true), "too_long");
     assert_eq!(of(wr(WRITE, 0, u64::MAX - 1000, &list), true), "wraps");
     assert_eq!(of(wr(WRITE, 0, 0, &list), false), "no_lane");
+    let without_imm = Settings { split_imm: false, ..s };
+    assert_eq!(plan(&wr(WRITE_WITH_IMM, 0, 0, &list), &without_imm, true), Plan::Pass(Pass::Imm));
     let s = settings(1, 4096, 1);
     assert_eq!(plan(&wr(WRITE, 0, 0, &list), &s, true), Plan::Pass(Pass::FewPieces));
     for (i, p) in Pass::ALL.iter().enumerate() {

@@ -82,6 +82,7 @@ singles! {
     FewPieces = 45, "few_pieces", "the last large WR makes fewer than two pieces: raise TELEREDUCE_SPLIT_MIN or send more at once";
     TooLong = 46, "too_long", "the last large WR is longer than a message may be";
     Wraps = 47, "wraps", "the last large WR's remote range goes past the end of the address space";
+    NoRing = 48, "no_ring", "the last large WR is a WRITE_WITH_IMM, and the peer's library has no place for its length: too many receives, or a CQ that it does not see";
 }
 
 impl Single {
@@ -107,7 +108,8 @@ impl Single {
             Pass::NotReady => Some(Single::NotReady),
             Pass::NoLane | Pass::Small => None,
             Pass::LaneRefused => Some(Single::LanesRefused),
-            Pass::Opcode => Some(Single::Opcode),
+            Pass::Opcode | Pass::Imm => Some(Single::Opcode),
+            Pass::NoRing => Some(Single::NoRing),
             Pass::Inline => Some(Single::Inline),
             Pass::FewPieces => Some(Single::FewPieces),
             Pass::TooLong => Some(Single::TooLong),

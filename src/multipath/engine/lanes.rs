@@ -2,12 +2,13 @@
 
 use super::super::driver::{Driver, FLUSHED, Failure, LanePosting, RETRY_EXCEEDED, SUCCESS, failure};
 use super::super::guard::Guard;
+use super::super::lengths::RECORD_BYTES;
 use super::super::plan::{Cut, Mode};
 use super::super::schedule::{Lane, Load, Offer};
 use super::super::wr::{READ, WRITE, sublist};
 use super::Engine;
 use super::chunks::Chunk;
-use super::op::{Form, Op};
+use super::op::{Form, Op, RECORD};
 
 /// A lane.
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,23 +164,37 @@ impl Engine {
     fn post_piece<D: Driver>(&mut self, at: usize, cut: &Cut, (lane, units): (usize, u32), d: &mut D) -> bool {
         let op = &mut self.ops[at];
         let Some((run, again)) = op.take_run(cut, units) else { return false };
-        let (piece, f) = (cut.body(run.first, run.count), op.wr.fields);
-        self.scratch.clear();
-        sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
+        let f = op.wr.fields;
         let reads = f.opcode == READ;
         let age = self.lanes[lane].age;
-        let bytes = piece.length;
-        let token = self.chunks.insert(Chunk { seq: op.seq, run, bytes, lane, age, reads, lost: None });
-        let posting = LanePosting {
+        self.scratch.clear();
+        let record;
+        let mut posting = LanePosting {
             lane,
-            token,
+            token: 0,
             seq: op.seq,
             opcode: if reads { READ } else { WRITE },
-            remote_addr: f.remote_addr + u64::from(piece.offset),
+            remote_addr: f.remote_addr,
             rkey: f.rkey,
-            sges: &self.scratch,
-            length: piece.length,
+            sges: &[],
+            inline: &[],
+            length: RECORD_BYTES as u32,
         };
+        match op.note.filter(|_| run == RECORD) {
+            Some(note) => {
+                record = note.record.to_bytes();
+                (posting.remote_addr, posting.rkey, posting.inline) = (note.remote_addr, note.rkey, &record);
+            }
+            None => {
+                let piece = cut.body(run.first, run.count);
+                sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
+                posting.remote_addr += u64::from(piece.offset);
+                (posting.sges, posting.length) = (&self.scratch, piece.length);
+            }
+        }
+        let (bytes, chunks) = (posting.length, &mut self.chunks);
+        posting.token = chunks.insert(Chunk { seq: op.seq, run, bytes, lane, age, reads, lost: None });
+        let token = posting.token;
         if !d.post_lane(&posting) {
             self.chunks.remove(token);
             op.put_back(run);
@@ -191,7 +206,9 @@ impl Engine {
         turn.live += 1;
         turn.live_bytes += u64::from(bytes);
         self.stats.chunks += 1;
-        self.stats.moved(f.opcode, |m| m.on_lanes += u64::from(piece.length));
+        if run != RECORD {
+            self.stats.moved(f.opcode, |m| m.on_lanes += u64::from(bytes));
+        }
         self.stats.replayed += u64::from(again);
         self.count_parted(at);
         true
@@ -213,7 +230,7 @@ impl Engine {
         if status == SUCCESS {
             self.chunks.remove(token);
             if let Some(op) = self.op_mut(chunk.seq) {
-                op.done += chunk.run.count;
+                op.arrived(chunk.run);
             }
         } else {
             self.chunk_failed(token, chunk, (status, vendor_err), d);
@@ -244,7 +261,9 @@ impl Engine {
             let forgiven = fate != Failure::Lost && !self.keeps(Guard::Whole);
             if let Some(op) = self.op_mut(chunk.seq) {
                 op.put_back(chunk.run);
-                op.done += if forgiven { chunk.run.count } else { 0 };
+                if forgiven {
+                    op.arrived(chunk.run);
+                }
             }
         }
         if fate != Failure::Lost && self.keeps(Guard::Whole) {

@@ -98,7 +98,8 @@ impl Engine {
     /// The oldest WR held is to be split. Whether there is more to do.
     fn advance<D: Driver>(&mut self, cut: &Cut, d: &mut D) -> bool {
         let op = &self.ops[0];
-        if op.done == cut.units() || !self.keeps(Guard::TailLast) && !op.has_piece() {
+        let recorded = op.is_recorded() || !self.keeps(Guard::RecordFirst);
+        if op.done == cut.units() && recorded || !self.keeps(Guard::TailLast) && !op.has_piece() {
             return self.post_tail(cut, d);
         }
         if self.lanes_up == 0 && op.has_piece() {

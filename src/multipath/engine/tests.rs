@@ -1,6 +1,7 @@
 //! One promise at a time, by hand; the simulation has them all at once.
 
 use super::super::driver::{FLUSHED, Fix, LanePosting, Moved, RETRY_EXCEEDED, SUCCESS, Verdict};
+use super::super::lengths::RECORD_BYTES;
 use super::super::schedule::Offer;
 use super::super::wr::{Fields, INLINE, READ, SOLICITED, WRITE, WRITE_WITH_IMM, Wr};
 use super::*;
@@ -10,6 +11,7 @@ const LOC_PROT: u32 = 4;
 const REM_ACCESS: u32 = 10;
 const TARGET: u64 = 0x1_0000;
 const OPEN: Offer = Offer { room: 9, speed: 0 };
+const RING: Ring = Ring { addr: TARGET + 0x1_0000, rkey: 8, slots: 4, tag: 3 };
 
 /// A driver that notes what it is asked for.
 #[derive(Default)]
@@ -17,6 +19,8 @@ struct Notes {
     primary: Vec<(u64, Why, Wr)>,
     /// Lane, token, opcode, offset, bytes.
     lanes: Vec<(usize, u64, u32, u64, u32)>,
+    /// Lengths of split WRITE_WITH_IMMs: place, key, record.
+    records: Vec<(u64, u32, Vec<u8>)>,
     breaks: u32,
     revokes: Vec<usize>,
     quiets: u32,
@@ -33,7 +37,10 @@ impl Driver for Notes {
     }
 
     fn post_lane(&mut self, p: &LanePosting<'_>) -> bool {
-        assert_eq!(p.sges.iter().map(|s| s.length).sum::<u32>(), p.length);
+        assert_eq!(p.sges.iter().map(|s| s.length).sum::<u32>() + p.inline.len() as u32, p.length);
+        if !p.inline.is_empty() {
+            self.records.push((p.remote_addr, p.rkey, p.inline.to_vec()));
+        }
         self.lanes.push((p.lane, p.token, p.opcode, p.remote_addr - TARGET, p.length));
         true
     }
@@ -74,6 +81,7 @@ impl Bench {
         b.engine.state_changed(State::Ready, &mut b.notes);
         b.engine.lane_up(0, &mut b.notes);
         b.engine.lane_up(1, &mut b.notes);
+        b.engine.set_ring(Some(RING));
         b
     }
 
@@ -126,8 +134,8 @@ fn small_wrs_pass_at_once_and_leave_the_queue_when_delivered() {
     let mut b = Bench::new(Mode::Strict);
     assert!(b.engine.passes(WRITE, 511) && b.engine.passes(SEND, 1 << 20) && !b.engine.passes(WRITE, 512));
     assert_eq!(b.engine.room(), 4);
-    b.engine.note_passed(false);
-    b.engine.note_passed(true);
+    b.engine.note_passed(WRITE, false);
+    b.engine.note_passed(WRITE, true);
     b.post(5, SEND, SIGNALED, 100);
     assert_eq!(b.engine.room(), 1);
     let Verdict::Deliver(fix) = b.engine.primary_completed(1, SUCCESS, &mut b.notes) else { panic!() };
@@ -144,7 +152,8 @@ fn a_large_wr_ends_with_its_tail_which_alone_is_the_applications() {
     assert!(b.engine.wants_lanes() && b.engine.held() == 1 && !b.engine.passes(SEND, 1));
     assert_eq!(b.feed(), 4);
     let places: Vec<_> = b.notes.lanes.iter().map(|(l, _, op, at, n)| (*l, *op, *at, *n)).collect();
-    assert_eq!(places, [(0, WRITE, 0, 256), (1, WRITE, 256, 256), (0, WRITE, 512, 256), (1, WRITE, 768, 128)]);
+    let record = (0, WRITE, 0x1_0000 + 32, RECORD_BYTES as u32);
+    assert_eq!(places, [record, (1, WRITE, 0, 256), (0, WRITE, 256, 256), (1, WRITE, 512, 256)]);
     assert_eq!(b.primary(), []);
     b.complete_bodies();
     assert_eq!(b.primary(), [(1, Why::Tail, SIGNALED | SOLICITED)]);
@@ -156,9 +165,94 @@ fn a_large_wr_ends_with_its_tail_which_alone_is_the_applications() {
 }
 
 #[test]
+fn a_split_write_with_immediate_tells_its_length_before_its_tail() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.note_passed(SEND, true);
+    b.engine.note_passed(WRITE, true);
+    b.post(5, WRITE_WITH_IMM, SIGNALED, 8);
+    assert_eq!((b.complete(0, SUCCESS), b.complete(0, SUCCESS)), (Some((SUCCESS, None)), Some((SUCCESS, None))));
+    assert_eq!(b.complete(5, SUCCESS), Some((SUCCESS, None)));
+    b.post(5, WRITE_WITH_IMM, SIGNALED, 1024);
+    b.feed();
+    let record = Record { seq: 3, tag: 3, length: 1024, tail: 128, imm: 77 };
+    assert_eq!(b.notes.records, [(RING.addr + 3 * 32, 8, record.to_bytes().to_vec())]);
+    let (_, last, opcode, _, bytes) = b.notes.lanes.remove(0);
+    assert_eq!((opcode, bytes), (WRITE, RECORD_BYTES as u32), "the record goes first");
+    b.complete_bodies();
+    assert_eq!(b.notes.primary.len(), 1, "all bytes have arrived, but not the record");
+    b.engine.chunk_completed(last, SUCCESS, 0, &mut b.notes);
+    assert_eq!(b.primary()[1..], [(4, Why::Tail, SIGNALED)]);
+    assert_eq!((b.engine.stats().split_imm, b.engine.stats().chunks), (1, 5));
+}
+
+#[test]
+fn without_a_ring_it_goes_whole_and_the_ring_is_wished_for_once() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.set_ring(None);
+    assert!(!b.engine.take_wish());
+    b.post(1, WRITE_WITH_IMM, SIGNALED, 1024);
+    b.post(2, WRITE_WITH_IMM, SIGNALED, 1024);
+    assert_eq!(b.primary(), [(1, Why::App, SIGNALED), (2, Why::App, SIGNALED)]);
+    assert_eq!(b.engine.stats().passed[Pass::NoRing as usize], 2);
+    assert!(b.engine.take_wish() && !b.engine.take_wish());
+    b.post(3, WRITE_WITH_IMM, 0, 1024);
+    assert!(!b.engine.take_wish(), "it is known");
+    b.engine.set_ring(Some(RING));
+    b.post(4, WRITE_WITH_IMM, 0, 1024);
+    assert_eq!((b.engine.stats().split_imm, b.engine.take_wish()), (1, false));
+}
+
+#[test]
+fn a_reset_forgets_the_ring_and_counts_anew() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.note_passed(SEND, false);
+    b.engine.state_changed(State::Reset, &mut b.notes);
+    b.engine.state_changed(State::Ready, &mut b.notes);
+    b.engine.lane_up(0, &mut b.notes);
+    b.post(1, WRITE_WITH_IMM, SIGNALED, 1024);
+    assert_eq!(b.engine.stats().passed[Pass::NoRing as usize], 1);
+    assert!(b.engine.take_wish());
+    assert_eq!(b.complete(1, SUCCESS), Some((SUCCESS, None)));
+    b.engine.set_ring(Some(RING));
+    b.post(1, WRITE_WITH_IMM, SIGNALED, 1024);
+    b.complete_bodies();
+    assert_eq!(b.notes.records[0].0, RING.addr + 2 * 32, "the second that consumes a receive");
+}
+
+#[test]
+fn notify_lengths_run_no_further_ahead_than_the_ring_allows() {
+    let mut b = Bench::new(Mode::Notify);
+    b.engine.facts.max_send_wr = 16;
+    let post = |b: &mut Bench, i: u64| {
+        let fields = Fields { wr_id: i, opcode: WRITE_WITH_IMM, flags: SIGNALED, ..Fields::default() };
+        b.post_wr(Fields { remote_addr: TARGET + 4096 * i, ..fields }, 1024, &[]).unwrap();
+    };
+    (0..8).for_each(|i| post(&mut b, i));
+    b.complete_bodies();
+    // Four ahead of what is done, and nothing is: the fifth's bodies wait.
+    assert_eq!((b.primary().len(), b.notes.records.len()), (4, 4));
+    assert_eq!(b.complete(0, SUCCESS), Some((SUCCESS, Some(1024))));
+    b.complete_bodies();
+    assert_eq!(b.notes.records.len(), 5);
+}
+
+#[test]
+fn a_record_that_is_refused_makes_the_wr_whole() {
+    let mut b = Bench::new(Mode::Strict);
+    b.post(1, WRITE_WITH_IMM, SIGNALED, 1024);
+    b.feed();
+    while let Some((_, token, _, at, _)) = b.notes.lanes.pop() {
+        let status = if at + TARGET >= RING.addr { REM_ACCESS } else { SUCCESS };
+        b.engine.chunk_completed(token, status, 0, &mut b.notes);
+        b.feed();
+    }
+    assert_eq!(b.primary(), [(1, Why::Whole, SIGNALED)]);
+}
+
+#[test]
 fn behind_what_nobody_hears_of_a_head_goes_first() {
     let mut b = Bench::new(Mode::Strict);
-    b.engine.note_passed(false);
+    b.engine.note_passed(WRITE, false);
     b.post(5, READ, FENCE, 1024);
     assert_eq!(b.primary(), [(2, Why::Head, SIGNALED | FENCE)]);
     assert!(b.engine.waits_for_primary() && b.feed() == 0);
@@ -171,8 +265,8 @@ fn behind_what_nobody_hears_of_a_head_goes_first() {
 #[test]
 fn behind_what_is_done_bodies_start_at_once() {
     let mut b = Bench::new(Mode::Strict);
-    b.engine.note_passed(false);
-    b.engine.note_passed(true);
+    b.engine.note_passed(WRITE, false);
+    b.engine.note_passed(WRITE, true);
     assert_eq!(b.complete(0, SUCCESS), Some((SUCCESS, None)));
     b.post(5, WRITE, SIGNALED, 1024);
     assert_eq!((b.primary(), b.feed()), (vec![], 4));
@@ -357,7 +451,7 @@ fn a_lane_that_cannot_be_revoked_breaks_the_qp_and_its_wr_says_why() {
 #[test]
 fn a_head_that_fails_is_its_wrs_completion() {
     let mut b = Bench::new(Mode::Strict);
-    b.engine.note_passed(false);
+    b.engine.note_passed(WRITE, false);
     b.post(7, WRITE, 0, 1024);
     assert_eq!((b.primary(), b.feed()), (vec![(2, Why::Head, SIGNALED)], 0), "no body before it");
     assert_eq!(b.complete(7, REM_ACCESS), Some((REM_ACCESS, None)));
@@ -559,7 +653,7 @@ fn cost_of_a_wr_that_passes() {
     let fill = |b: &mut Bench, signaled: fn(u32) -> bool| {
         for i in 0..QUEUE {
             decide(b);
-            b.engine.note_passed(signaled(i));
+            b.engine.note_passed(WRITE, signaled(i));
         }
     };
     let drain = |b: &mut Bench, n| {

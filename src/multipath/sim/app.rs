@@ -28,10 +28,23 @@ pub struct Habits {
     pub large: u32,
     /// Longest message, bytes.
     pub longest: u32,
+    /// Of a stream of WRITE_WITH_IMMs that do not touch each other.
+    pub streams: u32,
 }
 
-/// The next WR.
-pub fn wr(rng: &mut Rng, h: &Habits) -> Wr {
+/// Messages of a stream that lie side by side.
+const STREAM: u64 = 10;
+
+/// The next WR, `number` of them after others.
+pub fn wr(rng: &mut Rng, h: &Habits, number: u64) -> Wr {
+    if rng.chance(h.streams) {
+        let bytes = rng.within(380, (SIZE / STREAM) as u32);
+        let flags = if rng.chance(h.signaled) { SIGNALED } else { 0 };
+        let mut w = Wr { fields: fields(rng, WRITE_WITH_IMM, flags, bytes), sges: Vec::new(), inline: Vec::new() };
+        w.fields.remote_addr = TARGET + number % STREAM * (SIZE / STREAM);
+        list(rng, &mut w, bytes);
+        return w;
+    }
     let large = rng.chance(h.large);
     let opcode = if large {
         rng.pick(&[WRITE, WRITE, WRITE, WRITE_WITH_IMM, READ, READ, SEND])
@@ -42,7 +55,7 @@ pub fn wr(rng: &mut Rng, h: &Habits) -> Wr {
         COMPARE_SWAP | FETCH_ADD => 8,
         LOCAL_INV => 0,
         _ if large => rng.within(200, h.longest),
-        _ => rng.pick(&[0, 1, 8, 31, 64]),
+        _ => rng.pick(&[0, 1, 1, 8, 31, 64]),
     };
     let mut flags = 0;
     for (flag, chance) in [(SIGNALED, h.signaled), (FENCE, h.fenced), (SOLICITED, 100)] {
@@ -71,7 +84,8 @@ fn fields(rng: &mut Rng, opcode: u32, flags: u32, bytes: u32) -> Fields {
         flags,
         remote_addr: TARGET + start,
         rkey: 1,
-        imm: rng.next() as u32,
+        // Few, so that one message may look like another.
+        imm: rng.below(2) as u32,
         compare_add: rng.below(3),
         swap: rng.next(),
         ..Fields::default()
@@ -98,15 +112,15 @@ fn list(rng: &mut Rng, w: &mut Wr, bytes: u32) {
 }
 
 fn spoil(rng: &mut Rng, w: &mut Wr) {
-    match rng.below(6) {
+    match rng.below(9) {
         0 => w.fields.rkey = BAD_RKEY,
-        1 | 2 => w.fields.rkey = PRIMARY_RKEY,
-        3 => {
+        1..=5 => w.fields.rkey = PRIMARY_RKEY,
+        6 => {
             if let Some(s) = w.sges.last_mut() {
                 s.lkey = BAD_LKEY;
             }
         }
-        4 => w.fields.extra[0] = 1,
+        7 => w.fields.extra[0] = 1,
         // Ends past the region.
         _ => {
             let bytes = w.view().bytes();

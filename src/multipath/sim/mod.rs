@@ -1,13 +1,14 @@
 //! A simulation of one QP with lanes, seeded: random WRs, delays, failures and state changes; the [`oracle`] watches.
 //!
 //! The [`app`] posts WRs of all kinds, on a queue that is often full; the [`world`] runs them, out of step on each lane; the
-//! driver here polls, feeds, revokes and repairs at random, and moves the QP to ERR and RESET. A run ends when everything
-//! has come to rest, which it must. The seed of a run that failed is in its message, and is all that is needed to see it
+//! driver here polls, feeds, revokes and repairs at random, and moves the QP to ERR and RESET; the [`receiver`] posts
+//! receives, and polls what took them. A run ends when everything has come to rest, which it must. The seed of a run that failed is in its message, and is all that is needed to see it
 //! again.
 
 mod app;
 mod memory;
 mod oracle;
+mod receiver;
 mod rng;
 mod tests;
 mod world;
@@ -15,6 +16,7 @@ mod world;
 use self::app::Habits;
 use self::memory::Memory;
 use self::oracle::{Oracle, Seen};
+use self::receiver::Receiver;
 use self::rng::Rng;
 use self::world::World;
 use super::driver::{Driver, Errno};
@@ -42,6 +44,12 @@ struct Setup {
     eager: bool,
     /// Steps favour one lane this much.
     skew: u32,
+    /// Receives that the peer may have posted and not polled.
+    max_recv_wr: u32,
+    /// The peer has a ring for lengths.
+    ring: bool,
+    /// How often the peer polls its receives, in a thousand tries.
+    receives: u32,
 }
 
 impl Setup {
@@ -66,15 +74,18 @@ impl Setup {
         let habits = Habits {
             signaled: rng.pick(&[50, 300, 500, 900]),
             fenced: rng.pick(&[0, 100, 300]),
-            faulty: rng.pick(&[0, 0, 2, 20]),
+            faulty: rng.pick(&[0, 5, 20, 40]),
             large: rng.pick(&[200, 500, 900]),
             longest: rng.pick(&[900, 1500]),
+            streams: rng.pick(&[0, 0, 0, 950]),
         };
         let (breaks, changes) = (rng.pick(&[0, 0, 10, 100]), rng.pick(&[0, 0, 5, 30]));
         let lost = if breaks > 0 { rng.pick(&[0, 0, 100]) } else { 0 };
         let lanes = rng.within(1, 4) as usize;
         let (lazy, eager, skew) = (rng.chance(250), rng.chance(500), rng.within(0, 6));
-        Setup { settings, facts, lanes, habits, breaks, changes, lost, lazy, eager, skew }
+        let (max_recv_wr, ring, receives) =
+            (rng.pick(&[1, 4, 30, 30]), rng.chance(900), rng.pick(&[50, 500, 1000, 1000]));
+        Setup { settings, facts, lanes, habits, breaks, changes, lost, lazy, eager, skew, max_recv_wr, ring, receives }
     }
 }
 
@@ -94,6 +105,8 @@ struct Sim {
     change: Change,
     /// The engine was told that there may be lanes.
     expecting: bool,
+    /// The driver asked for the peer's ring.
+    asked: bool,
     steps: u64,
 }
 
@@ -108,12 +121,13 @@ impl Sim {
         let memory = Memory::new(&mut rng);
         let oracle = Oracle::new(setup.settings.mode, memory.clone());
         let world_rng = Rng::new(rng.next());
-        let mut world =
-            World::new(oracle, memory, world_rng, setup.facts.max_send_wr, setup.lanes, setup.settings.depth);
+        let receiver = Receiver::new(setup.max_recv_wr, setup.settings.ahead, without);
+        let (max_send_wr, depth) = (setup.facts.max_send_wr, setup.settings.depth);
+        let mut world = World::new(oracle, memory, receiver, world_rng, max_send_wr, setup.lanes, depth);
         world.refuse = rng.pick(&[0, 0, 50]);
         let mut engine = Engine::new(setup.facts, setup.settings).unwrap();
         engine.without = without;
-        let mut sim = Sim { setup, rng, engine, world, change: Change::None, expecting: false, steps: 0 };
+        let mut sim = Sim { setup, rng, engine, world, change: Change::None, expecting: false, asked: false, steps: 0 };
         sim.start();
         sim
     }
@@ -150,9 +164,13 @@ impl Sim {
     fn settle(&mut self) {
         let mut patience = 20_000;
         while self.world.oracle.violation.is_none() {
-            let rest = self.engine.is_idle() && self.world.is_still() && self.world.cq.is_empty();
+            let rest = self.engine.is_idle()
+                && self.world.is_still()
+                && self.world.cq.is_empty()
+                && self.world.receiver.is_empty();
             if rest && !self.world.break_asked && self.world.revoke_asked.is_empty() && self.change == Change::None {
                 self.world.oracle.finish(&self.world.memory);
+                self.world.oracle.heard();
                 return;
             }
             // Even an application that never polls gets its data through, if others poll when the engine says so.
@@ -183,7 +201,7 @@ impl Sim {
             self.begin_change();
         }
         let lane = self.lane();
-        match self.rng.below(12) {
+        match self.rng.below(13) {
             0 | 1 => self.world.run_primary(),
             2 | 3 => self.world.ack_primary(),
             4 => self.world.run_lane(lane),
@@ -191,8 +209,9 @@ impl Sim {
             6 => self.poll_lane(lane),
             7 => self.feed(),
             8 => self.world.land_late(),
-            9 => self.repair(),
+            9 => self.ring() || self.repair(),
             10 => self.go_on_with_change(),
+            11 => self.receive(),
             _ => self.poll(may_poll),
         }
     }
@@ -205,7 +224,7 @@ impl Sim {
 
     fn post(&mut self) {
         self.steps += 1;
-        let mut wr = app::wr(&mut self.rng, &self.setup.habits);
+        let mut wr = app::wr(&mut self.rng, &self.setup.habits, self.world.oracle.accepted);
         let oracle = &self.world.oracle;
         let limit = u64::from(self.setup.facts.max_send_wr);
         if oracle.outstanding() + 2 >= limit && !oracle.has_signaled_outstanding() {
@@ -248,7 +267,7 @@ impl Sim {
         wr.fields.flags |= if signaled { SIGNALED } else { 0 };
         let seq = self.world.oracle.accepted + 1;
         self.world.post_primary(&Posting { wr, seq, why: Why::App })?;
-        self.engine.note_passed(view.has(SIGNALED));
+        self.engine.note_passed(wr.fields.opcode, view.has(SIGNALED));
         Ok(())
     }
 
@@ -264,6 +283,38 @@ impl Sim {
         let mut offers: Vec<Offer> = room.drain(..).map(offer).collect();
         self.engine.feed(&mut offers, &mut self.world);
         true
+    }
+
+    /// The ring that was asked for is there; or it is forgotten, as when the side channel broke.
+    fn ring(&mut self) -> bool {
+        self.asked |= self.engine.take_wish();
+        if self.asked && self.setup.ring && self.change == Change::None {
+            self.asked = false;
+            let ring = self.world.receiver.offer();
+            self.engine.set_ring(Some(ring));
+            return true;
+        }
+        if self.rng.chance(5) {
+            self.asked = false;
+            self.engine.set_ring(None);
+        }
+        false
+    }
+
+    /// The peer's application polls, or its shim does for it.
+    fn receive(&mut self) -> bool {
+        if !self.rng.chance(self.setup.receives) {
+            return self.world.receiver.post();
+        }
+        if self.rng.chance(100) {
+            return self.world.receiver.draw();
+        }
+        let mut any = false;
+        while let Some((with_imm, byte_len, imm)) = self.world.receiver.next() {
+            self.world.oracle.received(with_imm, byte_len, imm);
+            any = true;
+        }
+        self.world.receiver.post() || any
     }
 
     fn poll_lane(&mut self, lane: usize) -> bool {
@@ -370,7 +421,7 @@ impl Sim {
     }
 
     fn reset(&mut self) {
-        self.change = Change::None;
+        (self.change, self.asked) = (Change::None, false);
         self.world.reset();
         self.engine.state_changed(State::Reset, &mut self.world);
         self.start();

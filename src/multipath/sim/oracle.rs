@@ -4,9 +4,10 @@
 //! last or only part runs at the target (*executed*), and of each completion that the application gets. At the moment of
 //! execution it runs the WR natively on memory of its own, and compares.
 
+use super::super::lengths::consumes;
 use super::super::plan::Mode;
-use super::super::wr::{FENCE, Fields, READ, SIGNALED, Sge, WRITE, Wr};
-use super::memory::{Memory, is_atomic, is_fetch, is_write, touched};
+use super::super::wr::{FENCE, Fields, READ, SIGNALED, Sge, WRITE, WRITE_WITH_IMM, Wr};
+use super::memory::{Memory, SEND, is_atomic, is_fetch, is_write, touched};
 use std::collections::VecDeque;
 
 /// What part of a WR touches memory.
@@ -66,6 +67,8 @@ pub struct Oracle {
     wrs: VecDeque<Known>,
     pub accepted: u64,
     pub executed: u64,
+    /// What the peer's receives are to say: of a WRITE_WITH_IMM, length, immediate data if there is any.
+    owed: VecDeque<(bool, u64, Option<u32>)>,
     /// The last WR whose completion was seen.
     pub covered: u64,
     /// The first completion in error was seen.
@@ -87,6 +90,7 @@ impl Oracle {
             wrs: VecDeque::new(),
             accepted: 0,
             executed: 0,
+            owed: VecDeque::new(),
             covered: 0,
             failed: false,
             excuses: Vec::new(),
@@ -146,6 +150,14 @@ impl Oracle {
         let first = self.wrs.front()?.seq;
         let at = seq.checked_sub(first)? as usize;
         (at < self.wrs.len()).then_some(at)
+    }
+
+    /// Before the record of a WR's length is written.
+    pub fn record(&mut self, seq: u64) {
+        let quiet = self.quiet;
+        self.check(!quiet, || format!("C11: the record of WR {seq} after quiet"));
+        let early = self.at(seq).is_some_and(|at| !self.wrs[at].executed);
+        self.check(early, || format!("C1: the record of WR {seq} after its last bytes"));
     }
 
     /// Before bytes `addr..addr + bytes` of the target are touched for a WR, by a piece with this list.
@@ -249,6 +261,10 @@ impl Oracle {
             self.memory.scatter(&k.wr.sges, &k.expected);
             same = real.at(f.remote_addr, 8) == self.memory.at(f.remote_addr, 8);
         }
+        if consumes(f.opcode) {
+            let with_imm = f.opcode == WRITE_WITH_IMM;
+            self.owed.push_back((with_imm, bytes, (f.opcode != SEND).then_some(f.imm)));
+        }
         self.executed = seq;
         self.check(whole, || format!("C2: WR {seq} is finished, not all its bytes are there"));
         self.check(same, || format!("WR {seq}: the target's bytes are not the native ones"));
@@ -260,6 +276,22 @@ impl Oracle {
         let k = &self.wrs[at];
         let native = if k.wr.inline.is_empty() { self.memory.gather(&k.wr.sges) } else { k.wr.inline.clone() };
         self.check(native == payload, || format!("WR {seq}: another payload"));
+    }
+
+    /// The peer's application gets a receive.
+    pub fn received(&mut self, with_imm: bool, byte_len: u32, imm: u32) {
+        let owed = self.owed.pop_front();
+        let same = |(w, bytes, i): (bool, u64, Option<u32>)| {
+            w == with_imm && bytes == u64::from(byte_len) && i.is_none_or(|i| i == imm)
+        };
+        let got = (with_imm, byte_len, imm);
+        self.check(owed.is_some_and(same), || format!("C1: the receiver gets {got:?}, not {owed:?}"));
+    }
+
+    /// The peer's application has got all its receives.
+    pub fn heard(&mut self) {
+        let owed = self.owed.front().copied();
+        self.check(owed.is_none(), || format!("C1: nothing received of {owed:?}"));
     }
 
     /// The answer to the last part of a READ or atomic is in `real` memory.

@@ -22,6 +22,7 @@ fn run(first: u64, steps: u64) -> (u64, Stats) {
         }
         for (all, one) in [
             (&mut sum.split, s.split),
+            (&mut sum.split_imm, s.split_imm),
             (&mut sum.chunks, s.chunks),
             (&mut sum.replayed, s.replayed),
             (&mut sum.heads, s.heads),
@@ -40,6 +41,7 @@ fn a_hundred_thousand_steps_keep_the_contract() {
     let (_, s) = run(1, 100_000);
     let of = |p: Pass| s.passed[p as usize];
     assert!(s.split > 1000 && s.chunks > 3000 && s.replayed > 100 && s.heads > 200 && s.whole > 50, "{s:?}");
+    assert!(s.split_imm > 100 && of(Pass::NoRing) > 0, "{s:?}");
     assert!(of(Pass::NoLane) > 0 && of(Pass::LaneRefused) > 0 && of(Pass::NotReady) > 0, "{s:?}");
 }
 
@@ -56,7 +58,7 @@ fn a_million_steps_keep_the_contract() {
 #[test]
 fn the_simulation_misses_every_guard() {
     for guard in Guard::ALL {
-        let caught = (1..400).find_map(|seed| Sim::new(seed, Some(guard)).run(STEPS).err().map(|what| (seed, what)));
+        let caught = (1..2000).find_map(|seed| Sim::new(seed, Some(guard)).run(STEPS).err().map(|what| (seed, what)));
         let (seed, what) = caught.unwrap_or_else(|| panic!("without {guard:?} nothing is found"));
         println!("{guard:?}: seed {seed}: {}", what.chars().take(100).collect::<String>());
     }

@@ -6,9 +6,11 @@
 
 use super::super::driver::{Driver, Errno, INVALID, LanePosting, NO_ROOM, Posting, Why};
 use super::super::engine::{EXTRA_CQES, EXTRA_SEND_WRS};
-use super::super::wr::{FENCE, Fields, READ, SIGNALED, Sge, Wr};
+use super::super::lengths::consumes;
+use super::super::wr::{FENCE, Fields, READ, SIGNALED, Sge, WRITE_WITH_IMM, Wr};
 use super::memory::{Memory, is_atomic, is_fetch, is_write, touched};
 use super::oracle::{Oracle, Part};
+use super::receiver::{RING_RKEY, Receiver};
 use super::rng::Rng;
 use std::collections::VecDeque;
 
@@ -74,8 +76,16 @@ struct Piece {
     seq: u64,
     fields: Fields,
     sges: Vec<Sge>,
+    /// Of a record.
+    inline: Vec<u8>,
     length: u32,
     progress: Progress,
+}
+
+impl Piece {
+    fn is_record(&self) -> bool {
+        !self.inline.is_empty()
+    }
 }
 
 #[derive(Default)]
@@ -92,6 +102,7 @@ pub struct Lane {
 pub struct World {
     pub oracle: Oracle,
     pub memory: Memory,
+    pub receiver: Receiver,
     pub rng: Rng,
     primary: VecDeque<Entry>,
     pub err: bool,
@@ -111,10 +122,19 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(oracle: Oracle, memory: Memory, rng: Rng, max_send_wr: u32, lanes: usize, depth: u32) -> World {
+    pub fn new(
+        oracle: Oracle,
+        memory: Memory,
+        receiver: Receiver,
+        rng: Rng,
+        max_send_wr: u32,
+        lanes: usize,
+        depth: u32,
+    ) -> World {
         World {
             oracle,
             memory,
+            receiver,
             rng,
             primary: VecDeque::new(),
             err: false,
@@ -142,6 +162,7 @@ impl World {
             *l = Lane::default();
         }
         self.late.clear();
+        self.receiver.reset();
         self.oracle.reset(&self.memory);
     }
 
@@ -161,6 +182,11 @@ impl World {
             return true;
         }
         let part = if e.why == Why::Head { Part::Head } else { Part::Last };
+        let receives = part == Part::Last && consumes(f.opcode);
+        if receives && !self.receiver.is_ready() {
+            // It is tried again until there is a receive.
+            return false;
+        }
         self.oracle.resemble(seq, part, &f);
         self.oracle.touch(seq, part, f.remote_addr, touched(f.opcode, bytes), &e.wr.sges);
         let payload = if e.wr.inline.is_empty() { self.memory.gather(&e.wr.sges) } else { e.wr.inline.clone() };
@@ -175,6 +201,9 @@ impl World {
             self.oracle.sent(seq, &payload);
         }
         self.primary[at].progress = Progress::Ran(brings);
+        if receives {
+            self.receiver.take(f.opcode == WRITE_WITH_IMM, bytes as u32, f.imm);
+        }
         if part == Part::Last {
             self.oracle.execute(seq, &self.memory);
         }
@@ -233,6 +262,13 @@ impl World {
             return false;
         };
         let (f, bytes) = (p.fields, u64::from(p.length));
+        if p.is_record() {
+            p.progress = Progress::Ran(Vec::new());
+            self.oracle.record(p.seq);
+            self.oracle.check(f.rkey == RING_RKEY, || "a record with another key".into());
+            self.receiver.write(f.remote_addr, &p.inline);
+            return true;
+        }
         let status = if f.rkey == PRIMARY_RKEY { REM_ACCESS } else { fault(&f, &p.sges, bytes) };
         if status != 0 {
             p.progress = Progress::Failed(status);
@@ -297,9 +333,9 @@ impl World {
         for p in &l.queue {
             let refused_there = p.progress == Progress::Failed(REM_ACCESS);
             if p.fields.opcode != READ && !refused_there && self.rng.chance(500) {
-                let (fields, sges) = (p.fields, p.sges.clone());
+                let (fields, sges, inline) = (p.fields, p.sges.clone(), p.inline.clone());
                 let (token, seq, length) = (p.token, p.seq, p.length);
-                self.late.push((lane, Piece { token, seq, fields, sges, length, progress: Progress::Queued }));
+                self.late.push((lane, Piece { token, seq, fields, sges, inline, length, progress: Progress::Queued }));
             }
         }
     }
@@ -312,7 +348,10 @@ impl World {
         let at = self.rng.below(self.late.len() as u64) as usize;
         let (_, p) = self.late.swap_remove(at);
         let bytes = u64::from(p.length);
-        if fault(&p.fields, &p.sges, bytes) == 0 {
+        if p.is_record() {
+            self.oracle.record(p.seq);
+            self.receiver.write(p.fields.remote_addr, &p.inline);
+        } else if fault(&p.fields, &p.sges, bytes) == 0 {
             self.oracle.touch(p.seq, Part::Late, p.fields.remote_addr, bytes, &p.sges);
             let payload = self.memory.gather(&p.sges);
             self.memory.put(p.fields.remote_addr, &payload);
@@ -380,7 +419,8 @@ impl Driver for World {
         let (token, length) = (p.token, p.length);
         let fields =
             Fields { opcode: p.opcode, remote_addr: p.remote_addr, rkey: p.rkey, flags: SIGNALED, ..Fields::default() };
-        let piece = Piece { token, seq: p.seq, fields, sges: p.sges.to_vec(), length, progress: Progress::Queued };
+        let (sges, inline) = (p.sges.to_vec(), p.inline.to_vec());
+        let piece = Piece { token, seq: p.seq, fields, sges, inline, length, progress: Progress::Queued };
         self.lanes[p.lane].queue.push_back(piece);
         let n = self.lanes[p.lane].queue.len() + self.lanes[p.lane].done.len();
         self.oracle.check(n <= self.depth, || format!("{n} pieces on a lane"));
