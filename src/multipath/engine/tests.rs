@@ -617,7 +617,7 @@ fn large_wrs_that_pass_are_counted_by_why() {
     b.engine.lane_down(1, &mut b.notes);
     assert_eq!(b.engine.lanes_up(), 0);
     assert!(b.engine.passes(WRITE, 1 << 20));
-    b.engine.note_passed(true);
+    b.engine.note_passed(SEND, true);
     b.engine.note_large(WRITE);
     b.engine.note_large(SEND);
     assert_eq!((large(&b)[Pass::NoLane as usize], large(&b)[Pass::Opcode as usize]), (1, 1));
