@@ -360,8 +360,9 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
             (*attr).cap = cap;
             let qp = tried(|| real(pd, attr));
             if !qp.is_null() {
-                (*attr).cap.max_send_wr -= multipath::EXTRA_SEND_WRS;
-                guard::run(|| split_qp_created(qp, &(*attr).cap, sig_all, How::default()));
+                let surplus = cap.max_send_wr - asked.max_send_wr;
+                (*attr).cap.max_send_wr -= surplus;
+                guard::run(|| split_qp_created(qp, &(*attr).cap, (surplus, sig_all), How::default()));
                 return qp;
             }
             (*attr).cap = asked;
@@ -394,8 +395,9 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
             (*attr).cap = cap;
             let qp = tried(|| real(ctx, attr));
             if !qp.is_null() {
-                (*attr).cap.max_send_wr -= multipath::EXTRA_SEND_WRS;
-                guard::run(|| split_qp_created(qp, &(*attr).cap, sig_all, how));
+                let surplus = cap.max_send_wr - asked.max_send_wr;
+                (*attr).cap.max_send_wr -= surplus;
+                guard::run(|| split_qp_created(qp, &(*attr).cap, (surplus, sig_all), how));
                 return qp;
             }
             (*attr).cap = asked;
@@ -424,11 +426,11 @@ impl How {
 }
 
 /// As [`qp_created`], of a QP that may be split; `cap` is the application's share.
-unsafe fn split_qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, how: How) {
+unsafe fn split_qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, (surplus, sig_all): (u32, bool), how: How) {
     // SAFETY: the caller's promise.
     unsafe { qp_created(qp, cap, sig_all, how) };
     if let Some(q) = state::OBJECTS.qps.get(qp as usize) {
-        multipath::created(qp, q, cap, sig_all);
+        multipath::created(qp, q, cap, surplus, sig_all);
     }
 }
 
@@ -500,9 +502,11 @@ pub unsafe fn ibv_query_qp(
     // SAFETY: the caller's promise, passed on; a call that succeeded has filled both.
     unsafe {
         let rc = real(qp, attr, attr_mask, init);
-        if rc == 0 && multipath::flow::find(qp).is_some() {
+        if rc == 0
+            && let Some(flow) = multipath::flow::find(qp)
+        {
             for cap in [&mut (*attr).cap, &mut (*init).cap] {
-                cap.max_send_wr = cap.max_send_wr.saturating_sub(multipath::EXTRA_SEND_WRS);
+                cap.max_send_wr = cap.max_send_wr.saturating_sub(flow.surplus);
             }
         }
         rc

@@ -71,6 +71,8 @@ pub struct Flow {
     counted: &'static Qp,
     post: PostSend,
     modify: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
+    /// WRs that its send queue was made for beyond what the application asked for.
+    pub surplus: u32,
     /// Where its sends complete.
     pub cq: &'static CqState,
     /// Its receives.
@@ -219,7 +221,7 @@ impl Flow {
     pub fn create(
         qp: *mut ibv_qp,
         counted: &'static Qp,
-        modify: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
+        (modify, surplus): (unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int, u32),
         cq: &'static CqState,
         (receives, extended): (Receives, Option<Extended>),
         facts: QpFacts,
@@ -240,6 +242,7 @@ impl Flow {
             counted,
             post: counted.spec.real.post_send,
             modify,
+            surplus,
             cq,
             receives,
             ahead: settings.ahead,

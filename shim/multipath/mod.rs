@@ -41,8 +41,8 @@ use telereduce::control::rendezvous::Rendezvous;
 use telereduce::control::settings::Settings as SideSettings;
 use telereduce::control::wire::{Psn, Psns, QpAddr, QpPair};
 use telereduce::multipath::driver::State;
-pub use telereduce::multipath::engine::EXTRA_SEND_WRS;
-use telereduce::multipath::engine::{EXTRA_CQES, QpFacts};
+
+use telereduce::multipath::engine::{EXTRA_CQES, EXTRA_SEND_WRS, QpFacts};
 use telereduce::multipath::paths::Paths;
 use telereduce::multipath::single::Single;
 use telereduce::sync::SpinLock;
@@ -119,10 +119,17 @@ pub fn enlarged_extended(ctx: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> O
     fits.then_some(cap)
 }
 
-/// What a QP is to be created with, so that its engine has room: one more WR. `None`: it gets no engine.
+/// What a QP is to be created with, so that its engine has room: one WR more than it would take natively. `None`: it gets no
+/// engine.
 pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) -> Option<ibv_qp_cap> {
     let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0 && cq::find(send_cq).is_some();
-    fits.then_some(ibv_qp_cap { max_send_wr: cap.max_send_wr + EXTRA_SEND_WRS, ..*cap })
+    if !fits {
+        return None;
+    }
+    // SAFETY: a CQ that is known.
+    let post_send = context::find(unsafe { (*send_cq).context })?.ops.data.post_send;
+    let natively = provider::send_queue(post_send, cap.max_send_wr);
+    Some(ibv_qp_cap { max_send_wr: natively.checked_add(EXTRA_SEND_WRS)?, ..*cap })
 }
 
 /// A QP was created, which has no engine so far: why it has one path, as far as that is known already.
@@ -147,8 +154,9 @@ pub fn not_enlarged(counted: &Qp) {
     telling::tell_without_engine(counted, Single::Queue);
 }
 
-/// The QP was created with [`enlarged`] capabilities, and granted `cap`, the application's share of it.
-pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_all: bool) {
+/// The QP was created with [`enlarged`] capabilities, `surplus` WRs more than asked, and granted `cap`, the application's
+/// share of it.
+pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, surplus: u32, sq_sig_all: bool) {
     let make = || {
         // SAFETY: a QP that was just created.
         let (ctx, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).send_cq, (*qp).recv_cq) };
@@ -160,7 +168,7 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
             return Err(Single::Off);
         };
         let facts = QpFacts {
-            max_send_wr: cap.max_send_wr,
+            max_send_wr: cap.max_send_wr + surplus - EXTRA_SEND_WRS,
             max_send_sge: cap.max_send_sge,
             max_inline_bytes: cap.max_inline_data,
             sq_sig_all,
@@ -175,7 +183,7 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, sq_sig_a
             return Err(Single::Extended);
         }
         let receives = lengths::Receives::new(cq::find(recv_cq));
-        match Flow::create(qp, counted, modify, cq, (receives, extended), facts, state.config.split) {
+        match Flow::create(qp, counted, (modify, surplus), cq, (receives, extended), facts, state.config.split) {
             Some(flow) => helper.world().add(flow),
             None => {
                 cq.give_back(EXTRA_CQES);
