@@ -26,7 +26,8 @@ static void a_message(struct side *s, uint64_t p)
 static void *own_life(void *parent)
 {
 	const struct side *p = parent;
-	struct side s = { .prog = p->prog, .is_source = p->is_source, .ip = p->ip, .peer_ip = p->peer_ip, .size = p->size };
+	struct side s = { .prog = p->prog, .is_source = p->is_source, .ip = p->ip, .peer_ip = p->peer_ip,
+			  .size = p->size, .tcp_port = p->tcp_port };
 
 	join(&s);
 	open_side(&s, s.size, (struct shape){ 0 });

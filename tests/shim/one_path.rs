@@ -99,10 +99,11 @@ fn without_a_shim_at_the_peer_each_qp_says_so_and_large_wrs_are_counted() {
     let numbers = live.said().lines().find_map(|l| l.strip_prefix("qps ")).expect("numbers").to_string();
     let numbers: Vec<&str> = numbers.split_whitespace().collect();
     let of = |s: &SegmentJson, i: usize| s.qps.iter().find(|q| q.qp_num.to_string() == numbers[i]).unwrap().clone();
-    let first = |s: &SegmentJson| s.qps.iter().position(|q| q.qp_num.to_string() == numbers[0]).unwrap();
-    let s = when_known(&dir, &live, first(&dir.read(live.pid())));
+    let place = |s: &SegmentJson, i: usize| s.qps.iter().position(|q| q.qp_num.to_string() == numbers[i]).unwrap();
+    when_known(&dir, &live, place(&dir.read(live.pid()), 3));
+    let s = when_known(&dir, &live, place(&dir.read(live.pid()), 0));
     assert_eq!(why(&of(&s, 0)), "no_shim_at_peer");
-    assert_eq!((why(&of(&s, 2)), why(&of(&s, 3))), ("qp_type", "cq"));
+    assert_eq!((why(&of(&s, 2)), why(&of(&s, 3))), ("qp_type", "no_shim_at_peer"), "extended verbs are like others");
     let m = multipath(&of(&s, 0)).clone();
     assert_eq!((m.lanes, m.lanes_failed_here, m.lanes_failed_there), (0, 0, 0));
     let w = &m.work;
