@@ -506,7 +506,7 @@ pub unsafe fn ibv_query_qp(
             && let Some(flow) = multipath::flow::find(qp)
         {
             for cap in [&mut (*attr).cap, &mut (*init).cap] {
-                cap.max_send_wr = cap.max_send_wr.saturating_sub(flow.surplus);
+                cap.max_send_wr = flow.told_max_send_wr(cap.max_send_wr);
             }
         }
         rc

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use telereduce::control::wire::{LengthRing, Psns, QpPair, WantRing};
 use telereduce::multipath::batch::WrBatch;
 use telereduce::multipath::driver::{Driver, Errno, LanePosting, NO_ROOM, Posting, State, Verdict};
-use telereduce::multipath::engine::{Engine, QpFacts};
+use telereduce::multipath::engine::{EXTRA_SEND_WRS, Engine, QpFacts};
 use telereduce::multipath::lengths::Ring;
 use telereduce::multipath::plan::Settings;
 use telereduce::multipath::single::Single;
@@ -71,8 +71,9 @@ pub struct Flow {
     counted: &'static Qp,
     post: PostSend,
     modify: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int,
-    /// WRs that its send queue was made for beyond what the application asked for.
-    pub surplus: u32,
+    /// WRs that its send queue was made for beyond what the application asked for, and what it takes natively.
+    surplus: u32,
+    natively: u32,
     /// Where its sends complete.
     pub cq: &'static CqState,
     /// Its receives.
@@ -243,6 +244,7 @@ impl Flow {
             post: counted.spec.real.post_send,
             modify,
             surplus,
+            natively: facts.max_send_wr,
             cq,
             receives,
             ahead: settings.ahead,
@@ -291,6 +293,12 @@ impl Flow {
     fn cqs(&self) -> impl Iterator<Item = &'static CqState> {
         let other = self.receives.cq.filter(|cq| !core::ptr::eq(*cq, self.cq));
         [Some(self.cq), other].into_iter().flatten()
+    }
+
+    /// What a query says natively, where it says `max_send_wr`.
+    pub fn told_max_send_wr(&self, max_send_wr: u32) -> u32 {
+        // A provider that rounds says what it takes.
+        if self.surplus == EXTRA_SEND_WRS { max_send_wr.saturating_sub(EXTRA_SEND_WRS) } else { self.natively }
     }
 
     /// Its number.
