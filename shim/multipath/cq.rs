@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Rel
 use rdma_sys::{ibv_cq, ibv_wc};
 use std::collections::VecDeque;
 use telereduce::multipath::engine::EXTRA_CQES;
-use telereduce::sync::{Guard, SpinLock};
+use telereduce::sync::SpinLock;
 use telereduce::table::gone::{self, Gone};
 use telereduce::table::{PtrMap, QpnTable};
 use telereduce::telemetry::cq::Cq;
@@ -30,7 +30,7 @@ const RECV: u32 = 1 << 7;
 const BATCH: usize = 16;
 
 /// Whose engine is to be told, and what, when the application gets a completion.
-type Told = Option<(&'static Flow, u64)>;
+pub type Told = Option<(&'static Flow, u64)>;
 
 /// A completion that waits for the application.
 pub struct Kept {
@@ -68,6 +68,8 @@ pub struct CqState {
     count: AtomicU32,
     /// Polled by the helper. Under the CQ's lock.
     kept: SpinLock<VecDeque<Kept>>,
+    /// How many.
+    keeps: AtomicU32,
 }
 
 // SAFETY: the pointer is to a CQ, which any thread may use; `extended` says who uses what; all else is `Sync` by itself.
@@ -116,6 +118,7 @@ fn add(cq: *mut ibv_cq, counted: &'static Cq, extended: Option<Extended>, extra:
         flows: QpnTable::default(),
         count: AtomicU32::new(0),
         kept: SpinLock::default(),
+        keeps: AtomicU32::new(0),
     };
     let state = gone::live(state);
     CQS.insert(cq as usize, state);
@@ -171,9 +174,23 @@ impl CqState {
         self.served.load(Acquire)
     }
 
-    /// What was polled by the helper, oldest first.
-    pub fn kept(&self) -> Guard<'_, VecDeque<Kept>> {
-        self.kept.lock()
+    /// The oldest of what was polled by the helper. The CQ's lock is held.
+    #[inline]
+    pub fn next_kept(&self) -> Option<Kept> {
+        if self.keeps.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut kept = self.kept.lock();
+        let first = kept.pop_front();
+        self.keeps.store(kept.len() as u32, Relaxed);
+        first
+    }
+
+    /// Keeps a completion for the application. The CQ's lock is held.
+    pub fn keep(&self, one: Kept) {
+        let mut kept = self.kept.lock();
+        kept.push_back(one);
+        self.keeps.store(kept.len() as u32, Relaxed);
     }
 
     /// Takes room for a QP's engine. False: there is none.
@@ -210,12 +227,15 @@ impl CqState {
 
     /// Whether there is nothing to do here.
     fn is_plain(&self) -> bool {
-        self.count.load(Relaxed) == 0 && self.kept.lock().is_empty()
+        self.count.load(Relaxed) == 0 && self.keeps.load(Relaxed) == 0
     }
 
     /// Lets an engine see a completion, which may change it. `None`: it is the engine's own. Each completion passes here
     /// once, in its order, under the CQ's lock, however it is polled.
-    pub fn judge(&self, wc: &mut ibv_wc) -> Option<Told> {
+    ///
+    /// `now`: the application gets it now; else its engine is to be told when it does.
+    #[inline]
+    pub fn judge(&self, wc: &mut ibv_wc, now: bool) -> Option<Told> {
         let received = || if wc.status == 0 { wc.opcode & RECV != 0 } else { self.counted.is_failed_receive(wc) };
         match self.flows.get(wc.qp_num) {
             None => Some(None),
@@ -227,20 +247,21 @@ impl CqState {
             }
             // A left-over of the number's last QP.
             Some(flow) if !core::ptr::eq(flow.cq, self) => Some(None),
-            Some(flow) => flow.completed(wc).map(|upto| Some((flow, upto))),
+            Some(flow) => flow.completed(wc, now),
         }
     }
 
-    /// Lets engines see `all`; what is the application's moves to the front. Calls `keep` with each of these. Returns their
-    /// number. The CQ's lock is held.
-    fn sift(&self, all: &mut [ibv_wc], mut keep: impl FnMut(&ibv_wc, Told)) -> usize {
+    /// Lets engines see `all`; what is the application's moves to the front, and it gets it now. Returns its number. The CQ's
+    /// lock is held.
+    fn sift(&self, all: &mut [ibv_wc]) -> usize {
         let mut kept = 0;
         for i in 0..all.len() {
-            let wc = &mut all[i];
-            let Some(told) = self.judge(wc) else { continue };
-            keep(wc, told);
-            all.swap(kept, i);
-            kept += 1;
+            if self.judge(&mut all[i], true).is_some() {
+                if kept < i {
+                    all.swap(kept, i);
+                }
+                kept += 1;
+            }
         }
         kept
     }
@@ -289,13 +310,10 @@ impl CqState {
         let mut wc: [ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
         // SAFETY: a CQ that exists: who destroys it hides it first, and then waits for this thread.
         let n = unsafe { (self.counted.spec.real)(self.cq, BATCH as c_int, wc.as_mut_ptr()) };
-        if n > 0 {
-            let mut kept = self.kept.lock();
-            self.sift(&mut wc[..n as usize], |wc, told| {
-                // SAFETY: plain numbers.
-                let wc = unsafe { core::ptr::read(wc) };
-                kept.push_back(Kept { wc, more: More::default(), told });
-            });
+        for mut wc in wc.into_iter().take(n.max(0) as usize) {
+            if let Some(told) = self.judge(&mut wc, false) {
+                self.keep(Kept { wc, more: More::default(), told });
+            }
         }
         n
     }
@@ -307,16 +325,13 @@ impl CqState {
     unsafe fn poll(&self, most: usize, to: *mut ibv_wc) -> c_int {
         let last = self.counted.lock.lock();
         let mut got = 0;
+        while got < most
+            && let Some(k) = self.next_kept()
         {
-            let mut kept = self.kept.lock();
-            while got < most
-                && let Some(k) = kept.pop_front()
-            {
-                k.deliver();
-                // SAFETY: the caller's promise.
-                unsafe { to.add(got).write(k.wc) };
-                got += 1;
-            }
+            k.deliver();
+            // SAFETY: the caller's promise.
+            unsafe { to.add(got).write(k.wc) };
+            got += 1;
         }
         let mut failed = 0;
         while got < most {
@@ -329,11 +344,7 @@ impl CqState {
             }
             // SAFETY: the provider wrote that many.
             let new = unsafe { core::slice::from_raw_parts_mut(to.add(got), n as usize) };
-            got += self.sift(new, |_, told| {
-                if let Some((flow, upto)) = told {
-                    flow.delivered(upto);
-                }
-            });
+            got += self.sift(new);
             if (n as usize) < asked {
                 break;
             }

@@ -339,13 +339,13 @@ impl Extended {
     /// As [`pull`](Extended::pull), of a CQ that serves engines; the program polls it.
     unsafe fn next(&self, state: &CqState, cq: *mut ibv_cq_ex) -> c_int {
         loop {
-            let first = state.kept().pop_front();
+            let first = state.next_kept();
             let kept = match first {
                 Some(kept) => kept,
                 // SAFETY: the caller's promise.
                 None => match unsafe { self.pull(state, cq) } {
                     Err(error) => return error,
-                    Ok((mut wc, more)) => match state.judge(&mut wc) {
+                    Ok((mut wc, more)) => match state.judge(&mut wc, false) {
                         Some(told) => Kept { wc, more, told },
                         None => continue,
                     },
@@ -375,8 +375,8 @@ impl Extended {
                 Err(libc::ENOENT) => return n as c_int,
                 Err(_) => return -1,
             };
-            if let Some(told) = state.judge(&mut wc) {
-                state.kept().push_back(Kept { wc, more, told });
+            if let Some(told) = state.judge(&mut wc, false) {
+                state.keep(Kept { wc, more, told });
             }
         }
         BATCH as c_int

@@ -1,6 +1,6 @@
 //! A QP of the application that may be split: its engine, and the hands that the engine works with.
 
-use super::cq::CqState;
+use super::cq::{CqState, Told};
 use super::group::Group;
 use super::lengths::Receives;
 use super::telling::Telling;
@@ -428,8 +428,28 @@ impl Flow {
     }
 
     /// A send completion of it was polled. `None`: it is the engine's own. Else it is changed to what the application is to
-    /// see, and [`Flow::delivered`] is to be told the number when it does.
-    pub fn completed(&'static self, wc: &mut ibv_wc) -> Option<u64> {
+    /// see; `now`, or when [`Flow::delivered`] is told the number.
+    #[inline]
+    pub fn completed(&'static self, wc: &mut ibv_wc, now: bool) -> Option<Told> {
+        let mut inner = self.inner.lock();
+        if let Some(upto) = inner.engine.completed_at_once(wc.status) {
+            if !now {
+                return Some(Some((self, upto)));
+            }
+            inner.engine.delivered(upto);
+            return Some(None);
+        }
+        drop(inner);
+        let upto = self.completed_by_engine(wc)?;
+        if !now {
+            return Some(Some((self, upto)));
+        }
+        self.delivered(upto);
+        Some(None)
+    }
+
+    #[inline(never)]
+    fn completed_by_engine(&'static self, wc: &mut ibv_wc) -> Option<u64> {
         let mut inner = self.inner.lock();
         let busy = !inner.engine.is_idle();
         let verdict =

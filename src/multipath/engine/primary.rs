@@ -261,17 +261,24 @@ impl Engine {
     /// ibv_wc_status`) are the completion's.
     #[inline(always)]
     pub fn primary_completed<D: Driver>(&mut self, wr_id: u64, status: u32, d: &mut D) -> Verdict {
-        // Nothing is held: a completion moves nothing.
-        if status == SUCCESS
-            && self.ops.is_empty()
-            && let Some(&mark) = self.marks.front()
-            && mark.owner() == Owner::App
-        {
-            self.marks.pop_front();
-            self.ack(mark.seq());
-            return Verdict::Deliver(Fix { byte_len: None, status: None, upto: mark.seq() });
+        match self.completed_at_once(status) {
+            Some(upto) => Verdict::Deliver(Fix { byte_len: None, status: None, upto }),
+            None => self.other_completed(wr_id, status, d),
         }
-        self.other_completed(wr_id, status, d)
+    }
+
+    /// The same, if that moves nothing: nothing is held, and the completion is the application's as it is. What
+    /// [`delivered`](Engine::delivered) is to be told. `None`: nothing was done, it is for
+    /// [`primary_completed`](Engine::primary_completed).
+    #[inline(always)]
+    pub fn completed_at_once(&mut self, status: u32) -> Option<u64> {
+        if status != SUCCESS || !self.ops.is_empty() {
+            return None;
+        }
+        let mark = *self.marks.front().filter(|mark| mark.owner() == Owner::App)?;
+        self.marks.pop_front();
+        self.ack(mark.seq());
+        Some(mark.seq())
     }
 
     #[inline(always)]
