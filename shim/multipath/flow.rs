@@ -37,6 +37,8 @@ pub struct Connection {
     pub psns: Option<Psns>,
     /// Number of the pool that its lanes come from.
     pub pool: Option<u32>,
+    /// The QP has left RTS, or is about to: it is paired with nobody any more.
+    pub left: bool,
     /// What it was given on its way to RTS.
     pub given: Given,
 }
@@ -105,6 +107,10 @@ struct Inner {
     owes_posts: bool,
     /// Likewise, the QP was not broken.
     owes_break: bool,
+    /// The application is moving it out of RTS, or destroys it: nothing starts again before that is done.
+    leaves: bool,
+    /// It is being destroyed, or was: nothing touches it.
+    gone: bool,
 }
 
 impl Inner {
@@ -161,9 +167,9 @@ pub unsafe fn after_fork() {
 }
 
 /// What the engine works with during one call.
-struct Hands<'a> {
+struct Hands {
     flow: &'static Flow,
-    group: Option<&'a Group>,
+    group: Option<&'static Group>,
     /// The QP is to be broken.
     breaks: bool,
     /// Lanes to be revoked, a bit each.
@@ -172,6 +178,8 @@ struct Hands<'a> {
     gate: Option<&'static Gate>,
     /// It was not to be had.
     owes_posts: bool,
+    /// The QP is not to be touched.
+    gone: bool,
 }
 
 /// Does `work` behind the gate, if nobody is there.
@@ -184,8 +192,11 @@ fn if_free<T>(gate: Option<&Gate>, work: impl FnOnce() -> T) -> Option<T> {
     })
 }
 
-impl Driver for Hands<'_> {
+impl Driver for Hands {
     fn post_primary(&mut self, p: &Posting<'_>) -> Result<(), Errno> {
+        if self.gone {
+            return Err(NO_ROOM);
+        }
         let mut bad = null_mut();
         // SAFETY: the application's QP, and a chain of one WR of its own.
         let post = || wr::with_c(&p.wr, |c| unsafe { (self.flow.post)(self.flow.qp, c, &raw mut bad) });
@@ -237,6 +248,8 @@ impl Flow {
             is_through: false,
             owes_posts: false,
             owes_break: false,
+            leaves: false,
+            gone: false,
         };
         let flow = gone::live(Flow {
             qp,
@@ -268,10 +281,12 @@ impl Flow {
     /// It is about to be destroyed. Its completions still pass.
     pub fn hide(&'static self) {
         FLOWS.remove(self.qp as usize);
+        self.inner.lock().gone = true;
     }
 
     /// It was not destroyed.
     pub fn show(&'static self) {
+        self.inner.lock().gone = false;
         FLOWS.insert(self.qp as usize, self);
     }
 
@@ -312,23 +327,24 @@ impl Flow {
     }
 
     /// Lets `work` use the engine, does what it asks for beside posts, and tells how it stands.
-    fn with<T>(&'static self, work: impl FnOnce(&mut Engine, &mut Hands<'_>) -> T) -> T {
+    fn with<T>(&'static self, work: impl FnOnce(&mut Engine, &mut Hands) -> T) -> T {
         let mut inner = self.inner.lock();
         let result = self.with_locked(&mut inner, work);
         inner.tell();
         result
     }
 
-    fn with_locked<T>(&'static self, inner: &mut Inner, work: impl FnOnce(&mut Engine, &mut Hands<'_>) -> T) -> T {
+    fn with_locked<T>(&'static self, inner: &mut Inner, work: impl FnOnce(&mut Engine, &mut Hands) -> T) -> T {
         let gate = self.gate().filter(|_| !inner.is_through);
-        let mut hands = Hands { flow: self, group: inner.group, breaks: false, revokes: 0, gate, owes_posts: false };
+        let (group, gone) = (inner.group, inner.gone);
+        let mut hands = Hands { flow: self, group, breaks: false, revokes: 0, gate, owes_posts: false, gone };
         let result = work(&mut inner.engine, &mut hands);
         if let Some(group) = inner.group
             && inner.engine.wants_lanes()
         {
             inner.engine.feed(&mut group.offers(), &mut hands);
         }
-        if hands.breaks || inner.owes_break {
+        if (hands.breaks || inner.owes_break) && !gone {
             let mut error = Given::default().0;
             error.qp_state = ibv_qp_state::IBV_QPS_ERR;
             // SAFETY: the application's QP.
@@ -487,6 +503,7 @@ impl Flow {
         let mut inner = self.inner.lock();
         inner.group = Some(group);
         self.with_locked(&mut inner, |engine, hands| {
+            engine.limit_list(group.max_sge());
             group.up().for_each(|lane| engine.lane_up(lane, hands));
         });
         inner.tell();
@@ -583,10 +600,26 @@ impl Flow {
         self.receives.offer(asked, (unpolled, self.ahead), (&verbs, qp.pd))
     }
 
-    /// Nothing new starts.
+    /// Nothing new starts: the peer wants it so, for its QP leaves.
     pub fn stop(&'static self) {
         self.quiet.store(false, Release);
         self.with(|engine, hands| engine.stop(hands));
+    }
+
+    /// Nothing new starts: the application makes it leave. Until [`Flow::resume`] or a new state.
+    pub fn leave(&'static self) {
+        self.inner.lock().leaves = true;
+        self.stop();
+    }
+
+    /// Whether the connection to the peer's shim that its lanes were agreed on is lost.
+    pub fn lost_its_link(&self) -> bool {
+        self.inner.lock().group.is_some_and(Group::is_lost)
+    }
+
+    /// Whether all its lanes have ended, at this side.
+    pub fn lanes_ended(&self) -> bool {
+        self.inner.lock().group.is_some_and(Group::has_ended)
     }
 
     /// Whether, since then, nothing of it is in flight any more.
@@ -594,22 +627,29 @@ impl Flow {
         self.quiet.load(Acquire)
     }
 
-    /// Goes on; without lanes if they are not wanted any more.
-    pub fn resume(&'static self, without_lanes: bool) {
+    /// The application's call failed: it goes on, without lanes.
+    pub fn resume(&'static self) {
+        self.inner.lock().leaves = false;
+        self.part();
+    }
+
+    /// It has no lanes any more, and goes on if the application does not make it leave.
+    pub fn part(&'static self) {
         let mut inner = self.inner.lock();
-        if without_lanes {
-            inner.ring_asked = 0;
-            inner.engine.set_ring(None);
-        }
-        if without_lanes && let Some(group) = inner.group {
-            self.with_locked(&mut inner, |engine, hands| {
+        inner.ring_asked = 0;
+        inner.engine.set_ring(None);
+        let (group, leaves) = (inner.group, inner.leaves);
+        self.with_locked(&mut inner, |engine, hands| {
+            if let Some(group) = group {
                 group.all().for_each(|lane| engine.lane_down(lane, hands));
+            }
+            if !leaves {
                 engine.resume(hands);
-            });
+            }
+        });
+        if group.is_some() {
             inner.group = None;
             inner.telling.because(Single::PeerLeft);
-        } else {
-            self.with_locked(&mut inner, |engine, hands| engine.resume(hands));
         }
         inner.tell();
     }
@@ -624,6 +664,7 @@ impl Flow {
     /// The provider knows of a new state.
     pub fn state_changed(&'static self, to: State) {
         let mut inner = self.inner.lock();
+        inner.leaves = false;
         if to == State::Reset {
             (inner.group, inner.ring_asked) = (None, 0);
             // Not told here: the record keeps what the connection came to until telemetry puts it aside.

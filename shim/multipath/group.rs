@@ -1,6 +1,7 @@
 //! Lanes: the library's own QPs, one per path, shared by all QPs of a PD that are connected to one PD of another process.
 
 use super::flow::{Flow, Given};
+use super::helper;
 use super::pace::Pace;
 use super::verbs::Verbs;
 use crate::state;
@@ -24,11 +25,21 @@ use telereduce::telemetry::registry::Device;
 use telereduce::verbs::PostSend;
 
 /// Pieces of all QPs that a lane takes at a time.
-const ROOM: u32 = 4;
+pub const ROOM: u32 = 4;
 /// Local ACK timeout of lanes at least: 4.096 us * 2^16, 0.27 s.
 const LEAST_TIMEOUT: u8 = 16;
 /// Elements of a piece's list.
 const MAX_SGE: u32 = 30;
+
+/// What became of a post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Posted {
+    Done,
+    /// It is full.
+    NotNow,
+    /// The provider refused it.
+    Never,
+}
 
 /// A piece in flight.
 #[derive(Clone, Copy)]
@@ -54,6 +65,10 @@ pub struct Lane {
     /// It takes inline data as long as a record.
     takes_records: bool,
     up: AtomicBool,
+    /// Nothing arrives by it any more.
+    ended: AtomicBool,
+    /// Elements of a piece's list.
+    max_sge: u32,
     in_flight: AtomicU32,
     pace: Pace,
     work: SpinLock<[Option<Work>; ROOM as usize]>,
@@ -71,6 +86,7 @@ pub struct Group {
     /// Its PD.
     pub pd: *mut ibv_pd,
     lanes: [AtomicPtr<Lane>; MOST],
+    lost: AtomicBool,
 }
 
 // SAFETY: PDs and QPs may be used by any thread; all else is `Sync` by itself.
@@ -81,7 +97,27 @@ unsafe impl Send for Group {}
 impl Group {
     /// Without lanes. It is never freed.
     pub fn create(link: LinkId, pools: (u32, u32), pds: u64, pd: *mut ibv_pd) -> &'static Group {
-        Box::leak(Box::new(Group { link, pools, pds, pd, lanes: Default::default() }))
+        Box::leak(Box::new(Group { link, pools, pds, pd, lanes: Default::default(), lost: AtomicBool::new(false) }))
+    }
+
+    /// The connection is lost: nothing can be agreed on any more.
+    pub fn lose(&self) {
+        self.lost.store(true, Release);
+    }
+
+    /// Whether it is.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Acquire)
+    }
+
+    /// Whether all its lanes have ended, at this side.
+    pub fn has_ended(&self) -> bool {
+        self.all().filter_map(|i| self.lane(i)).all(Lane::has_ended)
+    }
+
+    /// Elements of a piece's list that each of its lanes takes.
+    pub fn max_sge(&self) -> u32 {
+        self.all().filter_map(|i| self.lane(i)).map(|l| l.max_sge).min().unwrap_or(MAX_SGE)
     }
 
     /// The lane of this number.
@@ -122,8 +158,15 @@ impl Group {
     }
 
     /// Posts a piece. False: the lane takes nothing.
-    pub fn post(&self, flow: &'static Flow, p: &LanePosting<'_>) -> bool {
-        self.lane(p.lane).is_some_and(|lane| lane.post(flow, p))
+    pub fn post(&'static self, flow: &'static Flow, p: &LanePosting<'_>) -> bool {
+        let Some(lane) = self.lane(p.lane) else { return false };
+        let posted = lane.post(flow, p);
+        if posted == Posted::Never {
+            // It would not take it the next time either.
+            lane.set_down();
+            helper::revoke(self, 1 << p.lane);
+        }
+        posted == Posted::Done
     }
 
     /// Name of one of its lanes on the wire.
@@ -163,10 +206,11 @@ impl Lane {
         let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
         (init.send_cq, init.recv_cq) = (m.cq, m.cq);
         init.qp_type = ibv_qp_type::IBV_QPT_RC;
-        // As it is wanted; then without records; then what any device has.
+        // As it is wanted; then without records; then with what the device has.
         let mut qp = null_mut();
-        for (wrs, sges, inline) in [(ROOM + 4, MAX_SGE, RECORD_BYTES as u32), (ROOM + 4, MAX_SGE, 0), (ROOM, 1, 0)] {
-            (init.cap.max_send_wr, init.cap.max_recv_wr) = (wrs, 1);
+        let wanted = [(MAX_SGE, RECORD_BYTES as u32), (MAX_SGE, 0), (16, 0), (6, 0), (3, 0), (1, 0)];
+        for (sges, inline) in wanted {
+            (init.cap.max_send_wr, init.cap.max_recv_wr) = (ROOM + 4, 1);
             (init.cap.max_send_sge, init.cap.max_recv_sge) = (sges, 1);
             init.cap.max_inline_data = inline;
             // SAFETY: a PD and a CQ that exist.
@@ -207,6 +251,8 @@ impl Lane {
             post: m.post,
             takes_records: init.cap.max_inline_data >= RECORD_BYTES as u32,
             up: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            max_sge: init.cap.max_send_sge.min(MAX_SGE),
             in_flight: AtomicU32::new(0),
             pace: Pace::default(),
             work: SpinLock::new([None; ROOM as usize]),
@@ -288,6 +334,16 @@ impl Lane {
         }
     }
 
+    /// Whether nothing arrives by it any more.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Acquire)
+    }
+
+    /// Whether nothing of it is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.load(Acquire) == 0
+    }
+
     /// Moves its QP to ERR: nothing arrives by it any more, and what it has in flight is flushed.
     pub fn break_off(&self, verbs: &Verbs) {
         self.set_down();
@@ -298,6 +354,7 @@ impl Lane {
             // SAFETY: our QP.
             unsafe { (verbs.modify_qp)(qp, &raw mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int) };
         }
+        self.ended.store(true, Release);
     }
 
     /// Destroys its QP. Nothing is in flight on it, or what is will not be heard of.
@@ -316,13 +373,15 @@ impl Lane {
         }
     }
 
-    fn post(&self, flow: &'static Flow, p: &LanePosting<'_>) -> bool {
-        if !self.is_up() || p.sges.len() > MAX_SGE as usize || !p.inline.is_empty() && !self.takes_records {
-            return false;
+    fn post(&self, flow: &'static Flow, p: &LanePosting<'_>) -> Posted {
+        if !self.is_up() || p.sges.len() > self.max_sge as usize || !p.inline.is_empty() && !self.takes_records {
+            return Posted::NotNow;
         }
         let mut work = self.work.lock();
         let qp = self.qp.load(Acquire);
-        let Some(slot) = work.iter().position(Option::is_none).filter(|_| !qp.is_null()) else { return false };
+        let Some(slot) = work.iter().position(Option::is_none).filter(|_| !qp.is_null()) else {
+            return Posted::NotNow;
+        };
         let fields = Fields {
             wr_id: self.index << 8 | slot as u64,
             opcode: p.opcode,
@@ -335,15 +394,17 @@ impl Lane {
         let mut bad = null_mut();
         let wr = WrRef { fields, sges: p.sges, inline: p.inline };
         // SAFETY: our QP, and a chain of one WR.
-        if super::wr::with_c(&wr, |c| unsafe { (self.post)(qp, c, &raw mut bad) }) != 0 {
+        let answer = super::wr::with_c(&wr, |c| unsafe { (self.post)(qp, c, &raw mut bad) });
+        if answer != 0 {
             work[slot] = None;
-            return false;
+            let full = matches!(answer, libc::ENOMEM | libc::ENOSPC | libc::EAGAIN);
+            return if full { Posted::NotNow } else { Posted::Never };
         }
         self.in_flight.fetch_add(1, Relaxed);
         if let Some(c) = &*self.counted.lock() {
             c.posted(u64::from(p.length));
         }
-        true
+        Posted::Done
     }
 
     /// A completion of it: whose piece it was.

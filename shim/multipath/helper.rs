@@ -132,8 +132,9 @@ impl Helper {
     fn wake(&self) {
         if !self.woken.swap(true, Release) {
             let one = 1u64;
+            // Not by the library's function, which is a cancellation point.
             // SAFETY: eight bytes.
-            unsafe { libc::write(self.wake.load(Relaxed), (&raw const one).cast(), 8) };
+            unsafe { libc::syscall(libc::SYS_write, self.wake.load(Relaxed), &raw const one, 8usize) };
         }
     }
 
@@ -160,8 +161,9 @@ impl Helper {
             self.woken.store(false, Release);
             let Some(r) = self.rendezvous() else { continue };
             let inbox = core::mem::take(&mut *lock(&self.inbox));
+            // Each by itself, so that the application's calls need not wait for all.
+            inbox.events.into_iter().for_each(|e| self.world().event(r, e));
             let mut world = self.world();
-            inbox.events.into_iter().for_each(|e| world.event(r, e));
             inbox.revokes.into_iter().for_each(|(g, lanes)| world.revoke(r, g, lanes));
             inbox.wishes.into_iter().for_each(|flow| world.want_ring(r, flow));
             world.poll_lanes(r);

@@ -213,7 +213,7 @@ pub fn after_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32, done: bool) 
     let state = (mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0).then_some(attr.qp_state);
     if !done {
         if matches!(state, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
-            flow.resume(true);
+            flow.resume();
         }
         return;
     }
@@ -285,7 +285,7 @@ fn claim(flow: &'static Flow, sends: bool) {
         let pair = QpPair { mine: addr(mine, flow.qp_num()), yours: addr(theirs, g.dest_qp_num) };
         let send = if sends { Psn::new(g.sq_psn) } else { Psn::UNKNOWN };
         let psns = Psns { send, receive: Psn::new(g.rq_psn) };
-        (c.pair, c.psns) = (Some(pair), Some(psns));
+        (c.pair, c.psns, c.left) = (Some(pair), Some(psns), false);
         let state = state::get().ok_or(Single::Off)?;
         let config = &state.config;
         // The world's lock comes before a connection's.
@@ -321,12 +321,23 @@ fn gid_of(ctx: *mut ibv_context, port: u8, index: u8) -> Option<[u8; 16]> {
 /// The QP is about to leave RTS: nothing of it is on a lane, at both ends, when this returns, or the lanes are broken.
 fn leave(flow: &'static Flow) {
     let Some(helper) = helper::get() else { return };
-    flow.stop();
-    let pair = flow.connection.lock().ok().and_then(|c| c.pair);
-    let (Some(r), Some(pair)) = (helper.rendezvous(), pair) else { return };
-    let asked = helper.world().going(r, pair);
     let end = Instant::now() + LEAVE;
-    let answered = || asked.is_none_or(|epoch| flow.answered.load(Acquire) >= epoch);
+    flow.leave();
+    let mut world = helper.world();
+    // From now on nothing pairs it.
+    let pair = flow.connection.lock().ok().and_then(|mut c| {
+        c.left = true;
+        c.pair
+    });
+    let (Some(r), Some(pair)) = (helper.rendezvous(), pair) else { return };
+    let asked = world.going(r, flow, pair);
+    if flow.lost_its_link() {
+        // The peer cannot be asked, and may still write.
+        world.break_lanes_of(flow);
+    }
+    drop(world);
+    // A lane that ended here takes nothing any more, whatever the peer says.
+    let answered = || asked.is_none_or(|epoch| flow.answered.load(Acquire) >= epoch) || flow.lanes_ended();
     while !(flow.is_quiet() && answered()) {
         if Instant::now() > end {
             helper.world().break_lanes_of(flow);
@@ -360,7 +371,7 @@ pub fn destroyed(flow: &'static Flow, done: bool) {
         if let Some(h) = helper::get() {
             h.world().add(flow);
         }
-        flow.resume(true);
+        flow.resume();
     }
 }
 

@@ -2,7 +2,7 @@
 //! channel's events do to it. One lock, held by the helper thread while it works, and by hooks of control calls.
 
 use super::flow::{Flow, Given};
-use super::group::{Group, Lane, Making};
+use super::group::{Group, Lane, Making, ROOM};
 use super::verbs::Verbs;
 use crate::context;
 use core::ffi::c_int;
@@ -25,8 +25,8 @@ use telereduce::verbs::DataPath;
 
 mod reasons;
 
-/// Entries of a lanes' CQ.
-const LANE_CQE: c_int = 1024;
+/// Entries of a lanes' CQ: as many as there are for it.
+const LANE_CQE: [c_int; 3] = [16_384, 4096, 1024];
 /// Completions polled at once.
 const BATCH: usize = 16;
 
@@ -96,7 +96,28 @@ impl World {
         self.leaving.retain(|l| !core::ptr::eq(l.flow, flow));
         self.owners.retain(|_, f| !core::ptr::eq(*f, flow));
         self.expecting.retain(|(f, _)| !core::ptr::eq(*f, flow));
+        self.reap();
         self.count_users();
+    }
+
+    /// Destroys the lanes of connections that are lost, once no QP counts on them and nothing is in flight.
+    fn reap(&mut self) {
+        if !self.groups.iter().any(|g| g.is_lost()) {
+            return;
+        }
+        let dead = |g: &&&'static Group| g.is_lost() && !self.flows.iter().any(|f| f.is_of(g));
+        let dead: Vec<&'static Group> = self.groups.iter().filter(dead).copied().collect();
+        for g in dead {
+            let Some(c) = self.cq_of(g) else { continue };
+            let lanes: Vec<&'static Lane> = g.all().filter_map(|n| g.lane(n)).collect();
+            lanes.iter().filter(|l| !l.has_ended()).for_each(|l| l.break_off(&c.verbs));
+            if lanes.iter().all(|l| l.is_idle()) {
+                lanes.iter().for_each(|l| l.destroy(&c.verbs));
+                self.groups.retain(|other| !core::ptr::eq(*other, g));
+                self.ends.retain(|(link, id), _| *link != g.link || id.pds != g.pds);
+                self.offered.retain(|(link, id), _| *link != g.link || id.pds != g.pds);
+            }
+        }
     }
 
     /// A QP is connected, and expects lanes until `end`.
@@ -127,7 +148,7 @@ impl World {
     /// A QP by its address, for the side channel.
     pub fn find(&self, qp: &QpAddr) -> Option<OurQp> {
         let c = self.owners.get(qp)?.connection.lock().ok()?;
-        let (pair, psns, pool) = (c.pair.filter(|p| p.mine == *qp)?, c.psns?, c.pool?);
+        let (pair, psns, pool) = (c.pair.filter(|p| p.mine == *qp && !c.left)?, c.psns?, c.pool?);
         Some(OurQp { peer: Some(pair.yours), psns, pool })
     }
 
@@ -175,8 +196,9 @@ impl World {
         let cq = unsafe {
             let fd = (*channel).fd;
             libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK);
-            (verbs.create_cq)(ctx, LANE_CQE, null_mut(), channel, 0)
-        };
+            LANE_CQE.iter().map(|cqe| (verbs.create_cq)(ctx, *cqe, null_mut(), channel, 0)).find(|cq| !cq.is_null())
+        }
+        .unwrap_or(null_mut());
         if cq.is_null() {
             // SAFETY: ours.
             unsafe { (verbs.destroy_comp_channel)(channel) };
@@ -239,6 +261,7 @@ impl World {
             late.iter().chain(early).for_each(|f| f.feed());
         }
         self.answer_the_quiet(r);
+        self.reap();
     }
 
     /// Polls the CQs of QPs whose engines wait for completions there. Whether there are any.
@@ -259,7 +282,7 @@ impl World {
             let quiet = l.flow.is_quiet();
             if quiet {
                 r.send(l.link, QpQuiet { pair: l.pair, epoch: l.epoch }.into());
-                l.flow.resume(true);
+                l.flow.part();
             }
             !quiet
         });
@@ -277,7 +300,10 @@ impl World {
     pub fn event(&mut self, r: &Rendezvous, event: Event) {
         match event {
             Event::Paired { pair, link, process, pool, .. } => {
-                let Some(flow) = self.flow(&pair) else {
+                let here = |f: &&'static Flow| f.connection.lock().is_ok_and(|c| !c.left);
+                let Some(flow) = self.flow(&pair).filter(here) else {
+                    // It has left since: nobody waits for the answer, but the peer is to stop.
+                    r.send(link, QpGoing { pair, epoch: 0 }.into());
                     return r.forget(pair);
                 };
                 flow.forget_ring();
@@ -294,6 +320,7 @@ impl World {
             Event::Message { link, message } => self.message(r, link, message),
             Event::Lost { link, pairs, reason } => {
                 for g in self.groups.iter().filter(|g| g.link == link) {
+                    g.lose();
                     for number in g.all() {
                         if let Some(l) = g.lane(number) {
                             l.set_down();
@@ -343,6 +370,12 @@ impl World {
         let at = self.lane_cq(ctx)?;
         let (c, pool) = (&self.cqs[at], &self.pools[group.pools.0 as usize]);
         let index = self.lanes.len() as u64;
+        let of_ctx = |g: &&&'static Group| self.pools.get(g.pools.0 as usize).is_some_and(|p| p.ctx == ctx);
+        let lanes = self.groups.iter().filter(of_ctx).map(|g| g.all().count()).sum::<usize>() + 1;
+        // SAFETY: our CQ.
+        if lanes * ROOM as usize > unsafe { (*c.cq).cqe }.max(0) as usize {
+            return None;
+        }
         let (lane, end) = Lane::create(&making(c, pool), index, (number, epoch), path)?;
         self.lanes.push((lane, group));
         group.add(lane);
@@ -367,7 +400,8 @@ impl World {
     }
 
     fn set_up(&self, group: &'static Group, id: LaneId, theirs: &LaneEnd) {
-        let Some(lane) = group.lane(usize::from(id.lane)) else { return };
+        let made = |l: &&'static Lane| l.epoch == id.epoch && !l.is_up() && !l.has_ended();
+        let Some(lane) = group.lane(usize::from(id.lane)).filter(made) else { return };
         let Some(pool) = self.pools.get(group.pools.0 as usize) else { return };
         let Some(c) = self.cqs.iter().find(|c| c.ctx == pool.ctx) else { return };
         let Some(mine) = self.ends.get(&(group.link, id)) else { return };
@@ -535,11 +569,12 @@ impl World {
     }
 
     /// A QP is about to leave RTS: tells the peer, and returns the number of the answer to wait for.
-    pub fn going(&mut self, r: &Rendezvous, pair: QpPair) -> Option<u64> {
+    pub fn going(&mut self, r: &Rendezvous, flow: &Flow, pair: QpPair) -> Option<u64> {
         let (link, _) = self.pairs.remove(&pair)?;
         self.epochs += 1;
-        r.send(link, QpGoing { pair, epoch: self.epochs }.into());
-        Some(self.epochs)
+        // What an earlier departure came to says nothing of this one.
+        flow.answered.store(0, core::sync::atomic::Ordering::Release);
+        r.send(link, QpGoing { pair, epoch: self.epochs }.into()).then_some(self.epochs)
     }
 
     /// A QP did not become quiet: its lanes end, here.

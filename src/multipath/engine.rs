@@ -114,6 +114,8 @@ pub struct Engine {
     chunks: Chunks,
     lanes: Vec<LaneState>,
     lanes_up: u32,
+    /// Elements that a lane takes.
+    lane_sges: usize,
     /// There may be lanes soon.
     expects_lanes: bool,
     /// The last two WRs that went whole meanwhile; the next one waits for the first of them.
@@ -159,6 +161,7 @@ impl Engine {
             chunks: Chunks::default(),
             lanes: Vec::new(),
             lanes_up: 0,
+            lane_sges: usize::MAX,
             expects_lanes: false,
             ahead_of_lanes: [0; 2],
             turns: Turns::default(),

@@ -56,6 +56,11 @@ impl Engine {
         self.pump(d);
     }
 
+    /// Lanes take lists of so many elements; a message with a piece that needs more goes whole.
+    pub fn limit_list(&mut self, max_sge: u32) {
+        self.lane_sges = max_sge as usize;
+    }
+
     fn count_lanes(&mut self) {
         self.lanes_up = self.lanes.iter().filter(|l| l.turn.up).count() as u32;
         self.refresh();
@@ -156,7 +161,8 @@ impl Engine {
                 offers[lane].room = 0;
             }
         }
-        if !self.keeps(Guard::TailLast) {
+        // One that lanes cannot take goes whole.
+        if !self.keeps(Guard::TailLast) || self.ops.front().is_some_and(|op| op.form == Form::Whole) {
             self.pump(d);
         }
     }
@@ -188,6 +194,12 @@ impl Engine {
             None => {
                 let piece = cut.body(run.first, run.count);
                 sublist(&op.wr.sges, piece.offset, piece.length, &mut self.scratch);
+                if self.scratch.len() > self.lane_sges {
+                    op.put_back(run);
+                    op.form = Form::Whole;
+                    self.stats.whole += 1;
+                    return false;
+                }
                 posting.remote_addr += u64::from(piece.offset);
                 (posting.sges, posting.length) = (&self.scratch, piece.length);
             }

@@ -434,6 +434,19 @@ fn lanes_that_never_come_hold_nothing_back() {
 }
 
 #[test]
+fn a_list_that_lanes_cannot_take_goes_whole() {
+    let mut b = Bench::new(Mode::Strict);
+    b.engine.limit_list(1);
+    let list = [Sge { addr: 0x500, length: 100, lkey: 1 }, Sge { addr: 0x900, length: 924, lkey: 1 }];
+    let fields = Fields { wr_id: 1, opcode: WRITE, flags: SIGNALED, remote_addr: TARGET, ..Fields::default() };
+    b.engine.post(&WrRef { fields, sges: &list, inline: &[] }, &mut b.notes).unwrap();
+    b.post(2, WRITE, SIGNALED, 1024);
+    assert_eq!((b.feed(), b.primary()), (0, vec![(1, Why::Whole, SIGNALED)]), "its first piece needs two elements");
+    assert_eq!(b.complete(1, SUCCESS), Some((SUCCESS, None)));
+    assert_eq!(b.feed(), 4, "the next one does not");
+}
+
+#[test]
 fn a_lane_that_cannot_be_revoked_breaks_the_qp_and_its_wr_says_why() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, SIGNALED, 1024);
