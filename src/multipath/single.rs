@@ -33,9 +33,9 @@ singles! {
     // The QP, as it was made.
     Off = 1, "off", "multi-path could not start in this process: its stderr says why";
     QpType = 2, "qp_type", "only RC QPs have several paths; nothing to do";
-    Extended = 3, "extended", "it was made by ibv_create_qp_ex or a vendor's call, which are not split; use ibv_create_qp";
+    Extended = 3, "extended", "it was made by a vendor's own call, or for operations that are not split; use ibv_create_qp";
     NoSends = 4, "no_sends", "it was made with max_send_wr 0; nothing to do";
-    Cq = 5, "cq", "its send CQ cannot take the library's completions (made by ibv_create_cq_ex, or too many QPs on it); use more CQs, of ibv_create_cq";
+    Cq = 5, "cq", "its send CQ cannot take the library's completions (single-threaded, of a parent domain or a vendor's own call, or too many QPs on it); use more CQs, of ibv_create_cq";
     Queue = 6, "queue", "the device grants no send queue one entry longer than asked for; ask for a lower max_send_wr";
     Memory = 7, "memory", "no memory for what multi-path needs; raise the program's limits";
     Unconnected = 8, "unconnected", "the QP has no peer yet";
