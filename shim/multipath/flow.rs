@@ -118,6 +118,12 @@ impl Inner {
     fn tell(&mut self) {
         self.telling.tell(&self.engine);
     }
+
+    /// The peer's ring of lengths is not to be used any more.
+    fn forget_ring(&mut self) {
+        self.ring_asked = 0;
+        self.engine.set_ring(None);
+    }
 }
 
 /// What a QP has besides that posts by `ibv_wr_*`.
@@ -382,14 +388,16 @@ impl Flow {
 
     /// Waits for the engine, behind the gate, which the caller holds: it is left when the result goes.
     pub fn hold<'a>(&'static self, gate: &'a Gate) -> Held<'a> {
-        let mut inner = self.inner.lock();
-        inner.is_through = true;
-        Held { flow: self, leaves: Some(gate), inner }
+        self.go_through(Some(gate))
     }
 
     /// As [`hold`](Flow::hold), and waits for the gate first, if there is one.
     fn enter(&'static self) -> Held<'static> {
-        let leaves = self.gate().filter(|gate| gate.enter_patiently() == Entry::Entered);
+        self.go_through(self.gate().filter(|gate| gate.enter_patiently() == Entry::Entered))
+    }
+
+    #[inline(always)]
+    fn go_through<'a>(&'static self, leaves: Option<&'a Gate>) -> Held<'a> {
         let mut inner = self.inner.lock();
         inner.is_through = true;
         Held { flow: self, leaves, inner }
@@ -585,9 +593,7 @@ impl Flow {
 
     /// The peer's ring is not to be used any more.
     pub fn forget_ring(&self) {
-        let mut inner = self.inner.lock();
-        inner.ring_asked = 0;
-        inner.engine.set_ring(None);
+        self.inner.lock().forget_ring();
     }
 
     /// The peer asks for this side's ring.
@@ -636,12 +642,11 @@ impl Flow {
     /// It has no lanes any more, and goes on if the application does not make it leave.
     pub fn part(&'static self) {
         let mut inner = self.inner.lock();
-        inner.ring_asked = 0;
-        inner.engine.set_ring(None);
+        inner.forget_ring();
         let (group, leaves) = (inner.group, inner.leaves);
         self.with_locked(&mut inner, |engine, hands| {
             if let Some(group) = group {
-                group.all().for_each(|lane| engine.lane_down(lane, hands));
+                group.lanes().for_each(|lane| engine.lane_down(lane.number, hands));
             }
             if !leaves {
                 engine.resume(hands);

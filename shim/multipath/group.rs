@@ -112,12 +112,12 @@ impl Group {
 
     /// Whether all its lanes have ended, at this side.
     pub fn has_ended(&self) -> bool {
-        self.all().filter_map(|i| self.lane(i)).all(Lane::has_ended)
+        self.lanes().all(Lane::has_ended)
     }
 
     /// Elements of a piece's list that each of its lanes takes.
     pub fn max_sge(&self) -> u32 {
-        self.all().filter_map(|i| self.lane(i)).map(|l| l.max_sge).min().unwrap_or(MAX_SGE)
+        self.lanes().map(|l| l.max_sge).min().unwrap_or(MAX_SGE)
     }
 
     /// The lane of this number.
@@ -131,19 +131,19 @@ impl Group {
         self.lanes[lane.number].store(core::ptr::from_ref(lane).cast_mut(), Release);
     }
 
-    /// Numbers of all lanes.
-    pub fn all(&self) -> impl Iterator<Item = usize> {
-        (0..MOST).filter(|i| self.lane(*i).is_some())
+    /// All lanes.
+    pub fn lanes(&self) -> impl Iterator<Item = &'static Lane> {
+        (0..MOST).filter_map(|i| self.lane(i))
     }
 
     /// Numbers of those that are up.
     pub fn up(&self) -> impl Iterator<Item = usize> {
-        (0..MOST).filter(|i| self.lane(*i).is_some_and(Lane::is_up))
+        self.lanes().filter(|l| l.is_up()).map(|l| l.number)
     }
 
     /// Whether all of its lanes take records.
     pub fn takes_records(&self) -> bool {
-        self.all().filter_map(|i| self.lane(i)).all(|l| l.takes_records)
+        self.lanes().all(|l| l.takes_records)
     }
 
     /// What each offers now.

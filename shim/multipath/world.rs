@@ -105,14 +105,13 @@ impl World {
         if !self.groups.iter().any(|g| g.is_lost()) {
             return;
         }
-        let dead = |g: &&&'static Group| g.is_lost() && !self.flows.iter().any(|f| f.is_of(g));
+        let dead = |g: &&&'static Group| g.is_lost() && self.users(g).next().is_none();
         let dead: Vec<&'static Group> = self.groups.iter().filter(dead).copied().collect();
         for g in dead {
             let Some(c) = self.cq_of(g) else { continue };
-            let lanes: Vec<&'static Lane> = g.all().filter_map(|n| g.lane(n)).collect();
-            lanes.iter().filter(|l| !l.has_ended()).for_each(|l| l.break_off(&c.verbs));
-            if lanes.iter().all(|l| l.is_idle()) {
-                lanes.iter().for_each(|l| l.destroy(&c.verbs));
+            g.lanes().filter(|l| !l.has_ended()).for_each(|l| l.break_off(&c.verbs));
+            if g.lanes().all(Lane::is_idle) {
+                g.lanes().for_each(|l| l.destroy(&c.verbs));
                 self.groups.retain(|other| !core::ptr::eq(*other, g));
                 self.ends.retain(|(link, id), _| *link != g.link || id.pds != g.pds);
                 self.offered.retain(|(link, id), _| *link != g.link || id.pds != g.pds);
@@ -249,7 +248,7 @@ impl World {
                     flow.chunk_completed(token, wc.status, wc.vendor_err);
                     if fell {
                         // All that share it must know that they cannot count on it.
-                        self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_down(lane.number, false));
+                        self.users(group).for_each(|f| f.lane_down(lane.number, false));
                     }
                 }
             }
@@ -288,6 +287,11 @@ impl World {
         });
     }
 
+    /// The QPs that use the lanes of a group.
+    fn users<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = &'static Flow> + 'a {
+        self.flows.iter().copied().filter(|f| f.is_of(group))
+    }
+
     fn group(&self, link: LinkId, pools: (u32, u32)) -> Option<&'static Group> {
         self.groups.iter().find(|g| g.link == link && g.pools == pools).copied()
     }
@@ -321,11 +325,9 @@ impl World {
             Event::Lost { link, pairs, reason } => {
                 for g in self.groups.iter().filter(|g| g.link == link) {
                     g.lose();
-                    for number in g.all() {
-                        if let Some(l) = g.lane(number) {
-                            l.set_down();
-                        }
-                        self.flows.iter().filter(|f| f.is_of(g)).for_each(|f| f.lane_down(number, true));
+                    for l in g.lanes() {
+                        l.set_down();
+                        self.users(g).for_each(|f| f.lane_down(l.number, true));
                     }
                 }
                 for pair in pairs {
@@ -371,7 +373,7 @@ impl World {
         let (c, pool) = (&self.cqs[at], &self.pools[group.pools.0 as usize]);
         let index = self.lanes.len() as u64;
         let of_ctx = |g: &&&'static Group| self.pools.get(g.pools.0 as usize).is_some_and(|p| p.ctx == ctx);
-        let lanes = self.groups.iter().filter(of_ctx).map(|g| g.all().count()).sum::<usize>() + 1;
+        let lanes = self.groups.iter().filter(of_ctx).map(|g| g.lanes().count()).sum::<usize>() + 1;
         // SAFETY: our CQ.
         if lanes * ROOM as usize > unsafe { (*c.cq).cqe }.max(0) as usize {
             return None;
@@ -388,8 +390,7 @@ impl World {
     fn connect(&self, group: &'static Group, id: LaneId, theirs: &LaneEnd) -> bool {
         let connect = || {
             let lane = group.lane(usize::from(id.lane)).filter(|l| l.epoch == id.epoch)?;
-            let pool = self.pools.get(group.pools.0 as usize)?;
-            let c = self.cqs.iter().find(|c| c.ctx == pool.ctx)?;
+            let (pool, c) = (self.pools.get(group.pools.0 as usize)?, self.cq_of(group)?);
             let mine = self.ends.get(&(group.link, id))?;
             // Its index may have changed since.
             let table = gid_table(&c.verbs, pool.ctx, pool.given.0.port_num);
@@ -402,8 +403,7 @@ impl World {
     fn set_up(&self, group: &'static Group, id: LaneId, theirs: &LaneEnd) {
         let made = |l: &&'static Lane| l.epoch == id.epoch && !l.is_up() && !l.has_ended();
         let Some(lane) = group.lane(usize::from(id.lane)).filter(made) else { return };
-        let Some(pool) = self.pools.get(group.pools.0 as usize) else { return };
-        let Some(c) = self.cqs.iter().find(|c| c.ctx == pool.ctx) else { return };
+        let (Some(pool), Some(c)) = (self.pools.get(group.pools.0 as usize), self.cq_of(group)) else { return };
         let Some(mine) = self.ends.get(&(group.link, id)) else { return };
         lane.set_up(c.device, mine, theirs, pool.given.0.port_num);
         for (pair, (link, pools)) in &self.pairs {
@@ -451,7 +451,7 @@ impl World {
             Message::LaneRevoked(l) => {
                 if let Some(group) = self.group_of(link, l.lane.pds) {
                     let number = usize::from(l.lane.lane);
-                    self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_revoked(number));
+                    self.users(group).for_each(|f| f.lane_revoked(number));
                 }
             }
             Message::QpGoing(g) => {
@@ -544,7 +544,7 @@ impl World {
         if by_peer && let Some(c) = self.cq_of(group) {
             lane.break_off(&c.verbs);
         }
-        self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_down(number, false));
+        self.users(group).for_each(|f| f.lane_down(number, false));
     }
 
     fn cq_of(&self, group: &Group) -> Option<&LaneCq> {
@@ -563,7 +563,7 @@ impl World {
                 r.send(group.link, RevokeLane { lane: group.id(lane) }.into());
             } else {
                 // Nobody is there to be asked.
-                self.flows.iter().filter(|f| f.is_of(group)).for_each(|f| f.lane_down(number, true));
+                self.users(group).for_each(|f| f.lane_down(number, true));
             }
         }
     }
@@ -581,7 +581,7 @@ impl World {
     pub fn break_lanes_of(&self, flow: &Flow) {
         for g in self.groups.iter().filter(|g| flow.is_of(g)) {
             let Some(c) = self.cq_of(g) else { continue };
-            g.all().filter_map(|n| g.lane(n)).for_each(|l| l.break_off(&c.verbs));
+            g.lanes().for_each(|l| l.break_off(&c.verbs));
         }
     }
 
@@ -593,7 +593,7 @@ impl World {
         }
         for g in self.groups.iter().filter(|g| g.pd == pd) {
             let Some(c) = self.cq_of(g) else { continue };
-            g.all().filter_map(|n| g.lane(n)).for_each(|l| l.destroy(&c.verbs));
+            g.lanes().for_each(|l| l.destroy(&c.verbs));
         }
         self.groups.retain(|g| g.pd != pd);
         // Numbers of pools stay as they are.
@@ -622,8 +622,8 @@ impl World {
 
     fn count_users(&self) {
         for g in &self.groups {
-            let users = self.flows.iter().filter(|f| f.is_of(g)).count() as u32;
-            g.all().filter_map(|n| g.lane(n)).for_each(|l| l.serves(users));
+            let users = self.users(g).count() as u32;
+            g.lanes().for_each(|l| l.serves(users));
         }
     }
 }

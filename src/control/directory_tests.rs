@@ -6,29 +6,15 @@ use crate::config::Config;
 use crate::control::gid;
 use crate::shm::layout::{ABI_VERSION, Header, Hooked};
 use crate::shm::segment::Identity as Who;
-use crate::telemetry::qp::QpSpec;
 use crate::telemetry::registry::{Device, Objects, QpChange, Telemetry};
-use crate::verbs::DataPath;
+use crate::telemetry::testing::qp_spec;
 use core::mem::offset_of;
-use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc};
 use std::fs;
 use std::os::unix::fs::FileExt;
 
 const HERE: u64 = 4_026_531_840;
 const ELSEWHERE: u64 = 4_026_532_177;
 const RC: u32 = ibv_qp_type::IBV_QPT_RC;
-
-unsafe extern "C" fn post(_: *mut ibv_qp, _: *mut ibv_send_wr, _: *mut *mut ibv_send_wr) -> i32 {
-    0
-}
-
-unsafe extern "C" fn receive(_: *mut ibv_qp, _: *mut ibv_recv_wr, _: *mut *mut ibv_recv_wr) -> i32 {
-    0
-}
-
-unsafe extern "C" fn poll(_: *mut ibv_cq, _: i32, _: *mut ibv_wc) -> i32 {
-    0
-}
 
 const EAGER: Pace = Pace { budget: BUDGET, pause: Duration::ZERO, share: 0, most_qps: MOST_QPS };
 const HOUR: Duration = Duration::from_secs(3600);
@@ -99,22 +85,7 @@ impl Process {
     }
 
     fn create(&self, qp_num: u32, qp_type: u32) {
-        let spec = QpSpec {
-            real: DataPath { post_send: post, post_recv: receive, post_srq_recv: None, poll_cq: poll },
-            qp_num,
-            qp_type,
-            sig_all: false,
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            extended: false,
-            opaque: false,
-            send_cq: None,
-            recv_cq: None,
-            srq: None,
-        };
-        self.telemetry.create_qp(self.device, address_of(qp_num), spec);
+        self.telemetry.create_qp(self.device, address_of(qp_num), qp_spec(qp_num, qp_type));
     }
 
     fn connect(&self, qpn: u32, port: u8) {

@@ -28,7 +28,7 @@ use self::lanes::LaneState;
 use self::op::{Form, Head, Note, Op};
 use self::primary::{Blame, Mark};
 use super::driver::{Driver, Errno, INVALID, NO_ROOM, Posting, State, Stats, Why};
-use super::guard::Guard;
+use super::guard::{Guard, Guards};
 use super::lengths::{self, Record, Ring};
 use super::overlap::{Footprint, Window};
 use super::plan::{self, Mode, Pass, Plan, Settings};
@@ -124,8 +124,7 @@ pub struct Engine {
     scratch: Vec<Sge>,
     spare: Vec<Op>,
     stats: Stats,
-    #[cfg(test)]
-    pub(super) without: Option<Guard>,
+    pub(super) guards: Guards,
 }
 
 impl Engine {
@@ -168,21 +167,14 @@ impl Engine {
             scratch: Vec::new(),
             spare: Vec::new(),
             stats: Stats::default(),
-            #[cfg(test)]
-            without: None,
+            guards: Guards::default(),
         })
     }
 
     /// Whether a guard is in its place: always, but for tests.
     #[inline(always)]
     fn keeps(&self, guard: Guard) -> bool {
-        #[cfg(test)]
-        return self.without != Some(guard);
-        #[cfg(not(test))]
-        {
-            let _ = guard;
-            true
-        }
+        self.guards.keep(guard)
     }
 
     /// Whether a WR of this opcode and length goes to the primary as it is, at once: the fast path. If so for each WR of

@@ -9,7 +9,7 @@
 //! Both count from 1 since their QP left RESET. A slot is not written again before its completion was polled: the ring is
 //! longer than what can be unpolled at the receiver and what the sender may run ahead, together ([`slots`]).
 
-use super::guard::Guard;
+use super::guard::{Guard, Guards};
 use super::wr::WRITE_WITH_IMM;
 use rdma_sys::{ibv_wc_opcode, ibv_wr_opcode};
 
@@ -125,20 +125,13 @@ pub struct Receives {
     slots: u32,
     /// They cannot be counted.
     lost: bool,
-    #[cfg(test)]
-    pub(super) without: Option<Guard>,
+    pub(super) guards: Guards,
 }
 
 impl Receives {
     #[inline(always)]
     fn keeps(&self, guard: Guard) -> bool {
-        #[cfg(test)]
-        return self.without != Some(guard);
-        #[cfg(not(test))]
-        {
-            let _ = guard;
-            true
-        }
+        self.guards.keep(guard)
     }
 
     /// The QP is in RESET, and every completion from before was told. `tag`: no connection had it before.

@@ -17,6 +17,8 @@ pub mod pool;
 pub mod qp;
 pub mod registry;
 pub mod srq;
+#[cfg(test)]
+pub(crate) mod testing;
 mod users;
 pub mod xrc;
 

@@ -7,11 +7,10 @@ use crate::shm::layout::{Hooked, PASS_REASONS};
 use crate::shm::reader::Reader;
 use crate::shm::segment::Identity;
 use crate::shm::snapshot::{self, SegmentJson};
-use crate::telemetry::qp::{Qp, QpSpec};
+use crate::telemetry::qp::Qp;
 use crate::telemetry::registry::{Device, Objects, QpChange, Telemetry};
-use crate::verbs::DataPath;
-use core::ffi::c_int;
-use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc};
+use crate::telemetry::testing::qp_spec;
+use rdma_sys::ibv_qp_type;
 
 const _: () = assert!(PASSES <= PASS_REASONS);
 
@@ -36,7 +35,7 @@ fn bench(paths: Paths) -> Bench {
 impl Bench {
     fn qp(&self, n: u32) -> &'static Qp {
         let address = 4096 + n as usize * 64;
-        self.telemetry.create_qp(self.device, address, spec(n));
+        self.telemetry.create_qp(self.device, address, qp_spec(n, ibv_qp_type::IBV_QPT_RC));
         let qp = self.objects.qps.get(address).unwrap();
         let change = QpChange { port_num: Some(1), ..QpChange::default() };
         self.telemetry.modify_qp(self.device, qp, change);
@@ -57,36 +56,6 @@ impl Bench {
 
     fn read(&self) -> SegmentJson {
         snapshot::segment(&mut Reader::open(self.telemetry.segment().path()).unwrap(), false).unwrap()
-    }
-}
-
-unsafe extern "C" fn no_send(_: *mut ibv_qp, _: *mut ibv_send_wr, _: *mut *mut ibv_send_wr) -> c_int {
-    unreachable!("this test posts nothing")
-}
-
-unsafe extern "C" fn no_recv(_: *mut ibv_qp, _: *mut ibv_recv_wr, _: *mut *mut ibv_recv_wr) -> c_int {
-    unreachable!("as above")
-}
-
-unsafe extern "C" fn no_poll(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
-    unreachable!("as above")
-}
-
-fn spec(qp_num: u32) -> QpSpec {
-    QpSpec {
-        real: DataPath { post_send: no_send, post_recv: no_recv, post_srq_recv: None, poll_cq: no_poll },
-        qp_num,
-        qp_type: 2,
-        sig_all: false,
-        max_send_wr: 4,
-        max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        extended: false,
-        opaque: false,
-        send_cq: None,
-        recv_cq: None,
-        srq: None,
     }
 }
 

@@ -4,6 +4,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lab/check.sh
 . tests/lab/perftest.sh
+. tests/lab/litmus.sh
 
 paths() { for path in 1 2 3 4; do lab path $path rate "$1"; done; }
 
@@ -42,23 +43,6 @@ server_library='' pair alone ib_write_bw -s 1048576 -n 10
 is "paths: without the library at the peer perftest ends well" 0 "$code"
 is "paths: and the QP says why it has one path" '["no_shim_at_peer",0,0,10,10485760]' \
     "$(field alone client "$work_of | [.single_path, .lanes, .wr_split, .large_passed.no_lane, .bytes_carried]")"
-
-# litmus NAME: both sides under the library; a transport that broke says nothing, and is made again.
-litmus() {
-    local try target
-    for try in 1 2 3; do
-        LD_PRELOAD=$library target/litmus/litmus "$1" --ip 10.2.0.1 --slow 10.2.0.4 >"$work/target.txt" 2>&1 &
-        target=$!
-        LD_PRELOAD=$library timeout 60 target/litmus/litmus "$1" --ip 10.1.0.1 --slow 10.1.0.4 --peer 10.2.0.1 >"$work/source.txt" 2>&1
-        code=$?
-        wait_or_end "$target"
-        [ "$code" = 2 ] || break
-        echo "# litmus $1: try $try, $(tail -n 1 "$work/source.txt")"
-    done
-    [ "$code" = 0 ] && grep -q "^ok $1 target" "$work/target.txt" && return
-    cat "$work/source.txt" "$work/target.txt" | sed 's/^/# /'
-    return 1
-}
 
 export TELEREDUCE_SPLIT_MIN=4096
 lab path 4 delay 50ms

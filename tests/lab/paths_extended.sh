@@ -3,30 +3,10 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lab/check.sh
 . tests/lab/perftest.sh
+. tests/lab/litmus.sh
 
 export TELEREDUCE_PATHS=4
 export TELEREDUCE_SPLIT_MIN=4096
-
-# litmus NAME [OPTION...]: both sides under the library, $work/NAME.source.json is what the source counted; a transport that
-# broke says nothing, and is made again.
-litmus() {
-    local try target name=$1
-    shift
-    for try in 1 2 3; do
-        rm -f "$work/$name.source.json"
-        LD_PRELOAD=$library target/litmus/litmus "$name" --ip 10.2.0.1 --slow 10.2.0.4 "$@" >"$work/target.txt" 2>&1 &
-        target=$!
-        TELEREDUCE_SNAPSHOT=$work/$name.source.json LD_PRELOAD=$library timeout 60 \
-            target/litmus/litmus "$name" --ip 10.1.0.1 --slow 10.1.0.4 --peer 10.2.0.1 "$@" >"$work/source.txt" 2>&1
-        code=$?
-        wait_or_end "$target"
-        [ "$code" = 2 ] || break
-        echo "# litmus $name: try $try, $(tail -n 1 "$work/source.txt")"
-    done
-    [ "$code" = 0 ] && grep -q "^ok $name target" "$work/target.txt" && return
-    cat "$work/source.txt" "$work/target.txt" | sed 's/^/# /'
-    return 1
-}
 
 lab path 4 delay 50ms
 for name in placed flag atomic send seqlock read overlap random; do

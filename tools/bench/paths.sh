@@ -12,7 +12,7 @@ work=$(mktemp -d)
 # loaded once before.
 "$litmus" list >/dev/null
 
-# flood MODE PATHS IP-SUFFIX ARG...: one run; its line, or nothing. MODE: native, strict, notify.
+# flood MODE PATHS ARG...: one run; its line, or nothing. MODE: native, strict, notify.
 flood() {
     local mode=$1 paths=$2 target preload=()
     shift 2

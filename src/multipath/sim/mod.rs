@@ -126,7 +126,7 @@ impl Sim {
         let mut world = World::new(oracle, memory, receiver, world_rng, max_send_wr, setup.lanes, depth);
         world.refuse = rng.pick(&[0, 0, 50]);
         let mut engine = Engine::new(setup.facts, setup.settings).unwrap();
-        engine.without = without;
+        engine.guards.without = without;
         let mut sim = Sim { setup, rng, engine, world, change: Change::None, expecting: false, asked: false, steps: 0 };
         sim.start();
         sim
@@ -272,7 +272,7 @@ impl Sim {
     }
 
     fn feed(&mut self) -> bool {
-        if !self.engine.wants_lanes() && self.engine.without.is_none() {
+        if !self.engine.wants_lanes() && self.engine.guards.without.is_none() {
             return false;
         }
         let depth = self.setup.settings.depth as usize;

@@ -29,7 +29,7 @@ pub struct Receiver {
 impl Receiver {
     pub fn new(max_recv_wr: u32, ahead: u32, without: Option<Guard>) -> Receiver {
         let mut receives = Receives::default();
-        receives.without = without;
+        receives.guards.without = without;
         receives.restart(1);
         let slots = slots(max_recv_wr, ahead).unwrap() as usize;
         Receiver {
