@@ -11,7 +11,9 @@ use crate::{context, data_path, guard};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+};
 use rdma_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_send_wr, ibv_wc};
 use std::sync::Mutex;
 use telereduce::control::wire::{LengthRing, Psns, QpPair, WantRing};
@@ -107,6 +109,8 @@ struct Inner {
     owes_posts: bool,
     /// Likewise, the QP was not broken.
     owes_break: bool,
+    /// Pieces wait for lanes, and none is in flight.
+    starves: bool,
     /// The application is moving it out of RTS, or destroys it: nothing starts again before that is done.
     leaves: bool,
     /// It is being destroyed, or was: nothing touches it.
@@ -254,6 +258,7 @@ impl Flow {
             is_through: false,
             owes_posts: false,
             owes_break: false,
+            starves: false,
             leaves: false,
             gone: false,
         };
@@ -348,6 +353,9 @@ impl Flow {
         if let Some(group) = inner.group
             && inner.engine.wants_lanes()
         {
+            // Before the look at what lanes have: who gives some back after it looks here then, in `feed`.
+            self.wants.store(true, Relaxed);
+            fence(SeqCst);
             inner.engine.feed(&mut group.offers(), &mut hands);
         }
         if (hands.breaks || inner.owes_break) && !gone {
@@ -374,7 +382,13 @@ impl Flow {
         if inner.engine.take_wish() {
             helper::want_ring(self);
         }
-        self.wants.store(inner.engine.wants_lanes(), Relaxed);
+        let wants = inner.engine.wants_lanes();
+        self.wants.store(wants, Relaxed);
+        // Nothing that completes would lead back here.
+        let starves = wants && inner.engine.is_quiet();
+        if !core::mem::replace(&mut inner.starves, starves) && starves {
+            helper::wake();
+        }
         let waits = inner.engine.waits_for_primary() || inner.owes_break;
         if !self.waits.swap(waits, Relaxed) && waits {
             helper::wake();
@@ -565,11 +579,12 @@ impl Flow {
         self.with(|engine, hands| engine.expect_lanes(expected, hands));
     }
 
-    /// Looks whether pieces can go, now that lanes have room.
-    pub fn feed(&'static self) {
+    /// Looks whether pieces can go, now that lanes have room. Whether some must wait still.
+    pub fn feed(&'static self) -> bool {
         if self.wants.load(Relaxed) {
             self.with(|_, _| ());
         }
+        self.wants.load(Relaxed)
     }
 
     /// Whether somebody must poll its CQ, and try again, even if the application does not.

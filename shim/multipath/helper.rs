@@ -15,6 +15,9 @@ use telereduce::control::rendezvous::{Rendezvous, without_signals};
 
 /// Between looks at the application's CQs.
 const DRAW_EVERY: Duration = Duration::from_micros(50);
+/// Between looks whether lanes take what waits for them: completions lead there much sooner, unless a provider refused
+/// what it has room for.
+const FEED_EVERY: Duration = Duration::from_millis(10);
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -140,16 +143,17 @@ impl Helper {
 
     fn live(&self) {
         let mut fds = Vec::new();
-        let (mut draws, mut look_again) = (false, None::<Instant>);
+        let (mut draws, mut feeds, mut look_again) = (false, false, None::<Instant>);
         loop {
             fds.clear();
             fds.push(libc::pollfd { fd: self.wake.load(Relaxed), events: libc::POLLIN, revents: 0 });
             self.world().descriptors(&mut fds);
-            let wait = match look_again {
-                _ if draws => Some(DRAW_EVERY),
-                Some(end) => Some(end.saturating_duration_since(Instant::now())),
-                None => None,
-            };
+            let wait = [
+                draws.then_some(DRAW_EVERY),
+                feeds.then_some(FEED_EVERY),
+                look_again.map(|end| end.saturating_duration_since(Instant::now())),
+            ];
+            let wait = wait.into_iter().flatten().min();
             let wait =
                 wait.map(|w| libc::timespec { tv_sec: w.as_secs() as i64, tv_nsec: i64::from(w.subsec_nanos()) });
             let timeout = wait.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
@@ -166,7 +170,7 @@ impl Helper {
             let mut world = self.world();
             inbox.revokes.into_iter().for_each(|(g, lanes)| world.revoke(r, g, lanes));
             inbox.wishes.into_iter().for_each(|flow| world.want_ring(r, flow));
-            world.poll_lanes(r);
+            feeds = world.poll_lanes(r);
             look_again = world.give_up_expecting(Instant::now());
             draws = world.draw();
         }

@@ -7,6 +7,7 @@ use super::verbs::Verbs;
 use crate::context;
 use core::ffi::c_int;
 use core::ptr::null_mut;
+use core::sync::atomic::{Ordering::SeqCst, fence};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_gid_entry, ibv_pd, ibv_wc, ibv_wc_status};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -217,11 +218,10 @@ impl World {
         }
     }
 
-    /// Takes the completions of all lanes, and what follows from them.
-    pub fn poll_lanes(&mut self, r: &Rendezvous) {
+    /// Takes the completions of all lanes, and what follows from them. Whether pieces wait for lanes still.
+    pub fn poll_lanes(&mut self, r: &Rendezvous) -> bool {
         // SAFETY: numbers, for which zero is valid.
         let mut wc: [ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
-        let mut any = false;
         for c in &self.cqs {
             let (mut cq, mut own) = (null_mut(), null_mut());
             // SAFETY: our channel and CQ.
@@ -237,7 +237,6 @@ impl World {
                 if n <= 0 {
                     break;
                 }
-                any = true;
                 for wc in &wc[..n as usize] {
                     let Some((lane, group)) = self.lanes.get((wc.wr_id >> 8) as usize) else { continue };
                     let Some((flow, token)) = lane.completed(wc) else { continue };
@@ -253,14 +252,15 @@ impl World {
                 }
             }
         }
-        if any && !self.flows.is_empty() {
-            // Not always the same one first.
-            self.turn = (self.turn + 1) % self.flows.len();
-            let (early, late) = self.flows.split_at(self.turn);
-            late.iter().chain(early).for_each(|f| f.feed());
-        }
+        // After the lanes gave room back, as `Flow::with_locked` says.
+        fence(SeqCst);
+        // Not always the same one first.
+        self.turn = (self.turn + 1) % self.flows.len().max(1);
+        let (early, late) = self.flows.split_at(self.turn.min(self.flows.len()));
+        let waits = late.iter().chain(early).fold(false, |waits, f| f.feed() | waits);
         self.answer_the_quiet(r);
         self.reap();
+        waits
     }
 
     /// Polls the CQs of QPs whose engines wait for completions there. Whether there are any.

@@ -276,12 +276,22 @@ impl Sim {
             return false;
         }
         let depth = self.setup.settings.depth as usize;
-        let mut room: Vec<u32> =
-            (0..self.setup.lanes).map(|l| if self.rng.chance(800) { self.world.room(l, depth) } else { 0 }).collect();
-        // As wrong as a measurement may be.
-        let offer = |room: u32| Offer { room, speed: self.rng.pick(&[0, 1, 100, 100, 5000, u32::MAX]) };
+        let full = self.rng.chance(300);
+        let mut room: Vec<u32> = (0..self.setup.lanes)
+            .map(|l| if full && self.rng.chance(500) { 0 } else { self.world.room(l, depth) })
+            .collect();
+        // As wrong as a measurement may be; or all alike.
+        let alike = self.rng.chance(500).then(|| self.rng.pick(&[0, 1, 100]));
+        let offer =
+            |room| Offer { room, speed: alike.unwrap_or_else(|| self.rng.pick(&[0, 1, 100, 100, 5000, u32::MAX])) };
         let mut offers: Vec<Offer> = room.drain(..).map(offer).collect();
+        let refused = self.world.refused;
         self.engine.feed(&mut offers, &mut self.world);
+        let (engine, is_told) = (&self.engine, full || self.world.refused > refused);
+        let waits_for_nothing = engine.wants_lanes() && engine.lanes_up() > 0 && self.world.are_lanes_empty();
+        self.world.oracle.check(is_told || !waits_for_nothing, || {
+            format!("a piece waits, and all lanes are idle, so nothing would ever wake it: {offers:?} {engine:?}")
+        });
         true
     }
 

@@ -117,6 +117,8 @@ pub struct World {
     pub revoke_asked: Vec<usize>,
     /// One in so many posts on lanes is refused, per mille.
     pub refuse: u32,
+    /// How many were.
+    pub refused: u64,
     /// Pieces that ran on lanes.
     pub pieces: u64,
 }
@@ -148,6 +150,7 @@ impl World {
             break_asked: false,
             revoke_asked: Vec::new(),
             refuse: 0,
+            refused: 0,
             pieces: 0,
         }
     }
@@ -370,6 +373,11 @@ impl World {
         depth.saturating_sub(self.lanes[lane].queue.len() + self.lanes[lane].done.len()) as u32
     }
 
+    /// Whether nothing is on any lane: no completion will come from there.
+    pub fn are_lanes_empty(&self) -> bool {
+        (0..self.lanes.len()).all(|l| self.is_lane_empty(l))
+    }
+
     /// Whether all pieces of the lane have completed, polled or not.
     pub fn is_queue_empty(&self, lane: usize) -> bool {
         self.lanes[lane].queue.is_empty()
@@ -388,7 +396,7 @@ impl World {
 
     /// Whether nothing moves, on the primary and on lanes.
     pub fn is_still(&self) -> bool {
-        self.primary.is_empty() && self.late.is_empty() && (0..self.lanes.len()).all(|l| self.is_lane_empty(l))
+        self.primary.is_empty() && self.late.is_empty() && self.are_lanes_empty()
     }
 }
 
@@ -414,6 +422,7 @@ impl Driver for World {
 
     fn post_lane(&mut self, p: &LanePosting<'_>) -> bool {
         if self.rng.chance(self.refuse) {
+            self.refused += 1;
             return false;
         }
         let (token, length) = (p.token, p.length);
