@@ -138,8 +138,7 @@ impl Default for Config {
             dir: crate::shm::discover::DEFAULT_DIR.into(),
             paths: Paths::Single,
             path_key: Key::Alias,
-            // WRITE_WITH_IMM stays whole until its laboratory test (tests/lab/lengths.sh) ends well each time.
-            split: Split { split_imm: false, ..Split::of(262_144) },
+            split: Split::of(262_144),
         }
     }
 }
@@ -191,7 +190,7 @@ impl Config {
         if let Some(v) = set("TELEREDUCE_SPLIT_MIN") {
             match v.parse() {
                 Ok(n) if (1024..=1 << 31).contains(&n) => {
-                    c.split = Split { split_imm: c.split.split_imm, ..Split::of(n) };
+                    c.split = Split::of(n);
                 }
                 _ => bad("TELEREDUCE_SPLIT_MIN", &v),
             }
