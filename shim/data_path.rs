@@ -130,8 +130,12 @@ pub(crate) fn through(
     answer
 }
 
+/// Posts a chain of sends, and counts it.
+///
+/// # Safety
+/// As ibv_post_send demands; `tail` is the QP's send queue's, locked.
 #[inline(always)]
-unsafe fn send_on(
+pub unsafe fn send_on(
     mut tail: impl DerefMut<Target = Tail>,
     q: &'static Qp,
     qp: *mut ibv_qp,

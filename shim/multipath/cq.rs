@@ -3,16 +3,17 @@
 
 use super::extended_cq::{Extended, More};
 use super::flow::Flow;
-use crate::{data_path, extended_poll};
+use crate::state::OBJECTS;
+use crate::{data_path, extended_poll, guard};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use rdma_sys::{ibv_cq, ibv_wc};
 use std::collections::VecDeque;
 use telereduce::multipath::engine::EXTRA_CQES;
-use telereduce::sync::SpinLock;
+use telereduce::sync::{OwnerGuard, SpinLock};
 use telereduce::table::gone::{self, Gone};
 use telereduce::table::{PtrMap, QpnTable};
-use telereduce::telemetry::cq::Cq;
+use telereduce::telemetry::cq::{Cq, LastQp};
 
 /// Completions beyond what the application asked for that its CQs have room for, at least: the engines' own.
 const EXTRA: u32 = 64;
@@ -31,6 +32,9 @@ const BATCH: usize = 16;
 
 /// Whose engine is to be told, and what, when the application gets a completion.
 pub type Told = Option<(&'static Flow, u64)>;
+
+/// The number of a completion that a sleeping engine is not told of.
+pub const UNNAMED: u64 = 0;
 
 /// A completion that waits for the application.
 pub struct Kept {
@@ -183,7 +187,20 @@ impl CqState {
         let mut kept = self.kept.lock();
         let first = kept.pop_front();
         self.keeps.store(kept.len() as u32, Relaxed);
+        self.sift_less(u32::from(first.is_some()));
         first
+    }
+
+    /// A reason more to look at each completion: an engine that is awake, a completion that waits. The CQ's lock is held.
+    pub fn sift_more(&self) {
+        let sifts = &self.counted.sifts;
+        sifts.store(sifts.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// So many reasons less. The CQ's lock is held.
+    pub fn sift_less(&self, reasons: u32) {
+        let sifts = &self.counted.sifts;
+        sifts.store(sifts.load(Relaxed).saturating_sub(reasons), Relaxed);
     }
 
     /// Keeps a completion for the application. The CQ's lock is held.
@@ -191,6 +208,17 @@ impl CqState {
         let mut kept = self.kept.lock();
         kept.push_back(one);
         self.keeps.store(kept.len() as u32, Relaxed);
+        self.sift_more();
+    }
+
+    /// The oldest send completion that waits, of which a sleeping engine was not told, is that of its WR `seq`. False: none
+    /// waits. The CQ's lock is held.
+    pub fn name_kept(&self, flow: &'static Flow, seq: u64) -> bool {
+        let is_unnamed = |k: &&mut Kept| k.told.is_some_and(|(f, upto)| core::ptr::eq(f, flow) && upto == UNNAMED);
+        let mut kept = self.kept.lock();
+        let Some(first) = kept.iter_mut().find(is_unnamed) else { return false };
+        first.told = Some((flow, seq));
+        true
     }
 
     /// Takes room for a QP's engine. False: there is none.
@@ -206,9 +234,14 @@ impl CqState {
     /// Completions of this QP pass its engine, and its receives, from now on.
     pub fn add(&self, qp_num: u32, flow: &'static Flow) {
         self.served.store(true, Release);
-        let _lock = self.counted.lock.lock();
-        self.flows.set(qp_num, Some(flow));
-        self.count.fetch_add(1, Relaxed);
+        self.counted.lock.in_passing(|_| {
+            self.flows.set(qp_num, Some(flow));
+            self.count.fetch_add(1, Relaxed);
+            if core::ptr::eq(flow.cq, self) {
+                // Its engine is awake.
+                self.sift_more();
+            }
+        });
     }
 
     /// The QP is destroyed: what it left passes for the last time, so that nothing of it is taken for a later QP's of this
@@ -220,6 +253,9 @@ impl CqState {
             self.flows.set(qp_num, None);
         }
         self.count.fetch_sub(1, Relaxed);
+        if core::ptr::eq(flow.cq, self) && !flow.counted().engine.sleeps() {
+            self.sift_less(1);
+        }
         for kept in self.kept.lock().iter_mut() {
             kept.told = kept.told.take().filter(|(f, _)| !core::ptr::eq(*f, flow));
         }
@@ -358,6 +394,44 @@ impl CqState {
 /// Hook of `ibv_poll_cq` where multi-path is on.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the application's promise, as ibv_poll_cq demands.
+    unsafe {
+        if let Some(c) = OBJECTS.cqs.get_first(cq as usize)
+            && let Some(last) = c.lock.try_own()
+            && c.sifts.load(Relaxed) == 0
+        {
+            let n = (c.spec.real)(cq, num_entries, wc);
+            if n == 0 || n == 1 && c.completed_send(&last, &*wc) {
+                if n == 0 {
+                    c.empty();
+                }
+                return n;
+            }
+            return count_unsifted(last, c, n, wc);
+        }
+        poll_by_turns(cq, num_entries, wc)
+    }
+}
+
+/// Counts what was polled while engines slept, though errors wake them, and receives may say too little.
+///
+/// # Safety
+/// As [`data_path::count_poll`].
+#[inline(never)]
+unsafe fn count_unsifted(last: OwnerGuard<'static, LastQp>, c: &'static Cq, n: c_int, wc: *mut ibv_wc) -> c_int {
+    let sift = |n: usize| {
+        // SAFETY: the provider wrote that many.
+        let all = unsafe { core::slice::from_raw_parts_mut(wc, n) };
+        find(c.address as *mut ibv_cq).map_or(n, |state| state.sift(all))
+    };
+    let left = if n > 0 { guard::hot(|| sift(n as usize)).unwrap_or(n as usize) as c_int } else { n };
+    // SAFETY: the caller's promise; `left` completions are at `wc` still.
+    unsafe { data_path::count_poll(last, c, left, wc) }
+}
+
+/// As `poll_cq`, of a CQ that several threads use, or whose completions engines are to see.
+#[inline(never)]
+unsafe extern "C" fn poll_by_turns(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
     unsafe {
         match find(cq).filter(|c| num_entries > 0 && !c.is_plain()) {
             Some(state) => match &state.extended {

@@ -1,12 +1,13 @@
 //! A QP of the application that may be split: its engine, and the hands that the engine works with.
 
-use super::cq::{CqState, Told};
+use super::cq::{CqState, Told, UNNAMED};
 use super::group::Group;
 use super::lengths::Receives;
 use super::telling::Telling;
 use super::verbs::Verbs;
 use super::{helper, wr};
 use crate::extended_send::Hooked;
+use crate::state::OBJECTS;
 use crate::{context, data_path, guard};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -19,7 +20,7 @@ use std::sync::Mutex;
 use telereduce::control::wire::{LengthRing, Psns, QpPair, WantRing};
 use telereduce::multipath::batch::WrBatch;
 use telereduce::multipath::driver::{Driver, Errno, LanePosting, NO_ROOM, Posting, State, Verdict};
-use telereduce::multipath::engine::{EXTRA_SEND_WRS, Engine, QpFacts};
+use telereduce::multipath::engine::{EXTRA_SEND_WRS, Engine, Missed, QpFacts};
 use telereduce::multipath::lengths::Ring;
 use telereduce::multipath::plan::Settings;
 use telereduce::multipath::single::Single;
@@ -27,6 +28,7 @@ use telereduce::multipath::wr::WrRef;
 use telereduce::sync::{Entry, Gate, Guard, SpinLock};
 use telereduce::table::PtrMap;
 use telereduce::table::gone::{self, Gone};
+use telereduce::telemetry::attention::Sent;
 use telereduce::telemetry::qp::Qp;
 use telereduce::verbs::{PostSend, asks_for_completion, sge_bytes};
 
@@ -115,6 +117,8 @@ struct Inner {
     leaves: bool,
     /// It is being destroyed, or was: nothing touches it.
     gone: bool,
+    /// The engine sleeps since so much was sent. Changed under the CQ's lock, too.
+    asleep: Option<Sent>,
 }
 
 impl Inner {
@@ -261,6 +265,7 @@ impl Flow {
             starves: false,
             leaves: false,
             gone: false,
+            asleep: None,
         };
         let flow = gone::live(Flow {
             qp,
@@ -280,6 +285,8 @@ impl Flow {
             answered: AtomicU64::new(0),
             connection: Mutex::default(),
         });
+        counted.engine.all();
+        counted.limit_sends(facts.max_send_wr);
         flow.cqs().for_each(|cq| cq.add(counted.spec.qp_num, flow));
         FLOWS.insert(qp as usize, flow);
         if let Some(x) = &flow.extended {
@@ -469,12 +476,19 @@ impl Flow {
     /// see; `now`, or when [`Flow::delivered`] is told the number.
     #[inline]
     pub fn completed(&'static self, wc: &mut ibv_wc, now: bool) -> Option<Told> {
+        if self.counted.engine.sleeps() {
+            if wc.status == 0 {
+                return Some((!now).then_some((self, UNNAMED)));
+            }
+            self.wake(&mut self.inner.lock(), true);
+        }
         let mut inner = self.inner.lock();
         if let Some(upto) = inner.engine.completed_at_once(wc.status) {
             if !now {
                 return Some(Some((self, upto)));
             }
             inner.engine.delivered(upto);
+            self.rest(&mut inner);
             return Some(None);
         }
         drop(inner);
@@ -510,9 +524,66 @@ impl Flow {
         }
     }
 
-    /// The application gets a completion.
+    /// The application gets a completion. The CQ's lock is held, if the engine may sleep.
     pub fn delivered(&self, upto: u64) {
-        self.inner.lock().engine.delivered(upto);
+        let mut inner = self.inner.lock();
+        inner.engine.delivered(upto);
+        self.rest(&mut inner);
+    }
+
+    /// Whether its engine may ever sleep: who wakes it takes the CQ's lock, which a poll in progress would hold; and a post
+    /// by `ibv_wr_*` looks at it itself.
+    fn may_ever_sleep(&self) -> bool {
+        self.extended.is_none() && self.cq.extended.is_none()
+    }
+
+    /// Lets the engine sleep, if there is nothing to do. The CQ's lock is held.
+    #[inline]
+    fn rest(&self, inner: &mut Inner) {
+        let is_free = !(inner.leaves || inner.gone || inner.owes_posts || inner.owes_break);
+        if is_free && inner.asleep.is_none() && inner.engine.may_sleep() && self.may_ever_sleep() {
+            inner.asleep = Some(self.counted.sent());
+            self.counted.engine.only_from(inner.engine.threshold_bytes());
+            self.cq.sift_less(1);
+        }
+    }
+
+    /// Tells a sleeping engine what it has missed. The CQ's lock is held. `failed`: a completion in error was polled, and so
+    /// none without error will come.
+    fn wake(&'static self, inner: &mut Inner, failed: bool) {
+        let Some(then) = inner.asleep.take() else { return };
+        let q = self.counted;
+        let _tail = q.sends.tail.lock();
+        q.engine.all();
+        self.cq.sift_more();
+        let now = q.sent();
+        let last = inner.engine.wake(Missed {
+            wrs: now.wrs.wrapping_sub(then.wrs),
+            consumed: now.consumed.wrapping_sub(then.consumed),
+            open: q.open_sends(),
+        });
+        if failed {
+            return;
+        }
+        // SAFETY: both locks are held.
+        for behind in unsafe { q.open_signaled_sends() } {
+            let seq = last.saturating_sub(behind);
+            if self.cq.name_kept(self, seq) { inner.engine.is_polled(seq) } else { inner.engine.is_open(seq) }
+        }
+    }
+
+    /// As [`enter`](Flow::enter), and its engine is awake.
+    fn enter_awake(&'static self) -> Held<'static> {
+        let held = self.enter();
+        if held.inner.asleep.is_none() {
+            return held;
+        }
+        drop(held);
+        self.cq.counted.lock.in_passing(|_| {
+            let mut held = self.enter();
+            self.wake(&mut held.inner, false);
+            held
+        })
     }
 
     /// A piece completed on a lane.
@@ -629,7 +700,15 @@ impl Flow {
 
     /// Nothing new starts: the application makes it leave. Until [`Flow::resume`] or a new state.
     pub fn leave(&'static self) {
-        self.inner.lock().leaves = true;
+        let leaves = |inner: &mut Inner| {
+            self.wake(inner, false);
+            inner.leaves = true;
+        };
+        if self.may_ever_sleep() {
+            self.cq.counted.lock.in_passing(|_| leaves(&mut self.inner.lock()));
+        } else {
+            leaves(&mut self.inner.lock());
+        }
         self.stop();
     }
 
@@ -734,7 +813,7 @@ impl Flow {
     /// # Safety
     /// As ibv_post_send demands.
     unsafe fn post(&'static self, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
-        let mut held = self.enter();
+        let mut held = self.enter_awake();
         // SAFETY: the gate is held.
         if let Some(b) = unsafe { self.batch() } {
             b.set_quota(0);
@@ -840,7 +919,34 @@ impl Drop for Held<'_> {
 pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: the application's promise, as ibv_post_send demands.
     unsafe {
+        if !wr.is_null()
+            && let Some(q) = OBJECTS.qps.get_first(qp as usize)
+            && let Some(tail) = q.sends.tail.try_own()
+            && let Some(one) = q.note_send_below(&tail, &*wr, q.engine.from())
+        {
+            let answer = (q.spec.real.post_send)(qp, wr, bad);
+            if answer == 0 {
+                q.send_accepted(one);
+            }
+            return answer;
+        }
+        post_by_engine(qp, wr, bad)
+    }
+}
+
+/// As `post_send`, of what an engine may have to see.
+#[inline(never)]
+unsafe extern "C" fn post_by_engine(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
         let Some(flow) = find(qp).filter(|_| !wr.is_null()) else { return data_path::post_send(qp, wr, bad) };
+        let q = flow.counted;
+        if q.engine.sleeps() {
+            let tail = q.sends.tail.lock();
+            if q.sleeps_through(wr) {
+                return data_path::send_on(tail, q, qp, wr, bad);
+            }
+        }
         guard::hot(|| flow.post(wr, bad)).unwrap_or_else(|| {
             // What of the chain is posted is not known.
             *bad = wr;

@@ -12,6 +12,9 @@
 //!                -> lengths  how long a message was of which a receive's completion tells the tail
 //! ```
 //!
+//! An engine with nothing to do sleeps: small WRs and their completions then go by it, as in [`crate::data_path`], until one
+//! that may be split, an error or a change of state wakes it ([`telereduce::telemetry::attention`]).
+//!
 //! All of it is asleep unless `TELEREDUCE_PATHS` asks for more than one path.
 
 pub mod cq;

@@ -22,11 +22,13 @@ mod chunks;
 mod lanes;
 mod op;
 mod primary;
+mod sleep;
 
 use self::chunks::Chunks;
 use self::lanes::LaneState;
 use self::op::{Form, Head, Note, Op};
 use self::primary::{Blame, Mark};
+pub use self::sleep::Missed;
 use super::driver::{Driver, Errno, INVALID, NO_ROOM, Posting, State, Stats, Why};
 use super::guard::{Guard, Guards};
 use super::lengths::{self, Record, Ring};

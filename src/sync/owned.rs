@@ -141,6 +141,20 @@ impl<T> OwnedLock<T> {
         }
     }
 
+    /// Does `work` under the lock, and leaves it without an owner if it had none: for who makes or changes what another
+    /// thread will use.
+    pub fn in_passing<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let had_none = self.owner.load(Relaxed) == NOBODY;
+        let mut guard = self.lock();
+        let result = work(&mut guard);
+        drop(guard);
+        if had_none {
+            // SYNC POINT: pairs with the Acquire of who owns it next. Fails if another thread has taken it away since.
+            let _ = self.owner.compare_exchange(this_thread(), NOBODY, Release, Relaxed);
+        }
+        result
+    }
+
     /// Ends the ownership, if there is one: from now on [`OwnedLock::try_own`] answers `None`. The caller does not hold the
     /// lock.
     #[inline(always)]
@@ -287,6 +301,25 @@ mod models {
             lock.lock().with(|v| assert_eq!(unsafe { *v }, 3));
         });
     }
+
+    #[test]
+    fn who_is_there_in_passing_is_alone_and_leaves_nobody_behind() {
+        OWNERS.store(true, Relaxed);
+        loom::model(|| {
+            // SAFETY: whoever adds holds the lock.
+            let add = |v: *mut u32| unsafe { *v += 1 };
+            let lock = Arc::new(OwnedLock::new(UnsafeCell::new(0)));
+            let other = loom::thread::spawn({
+                let lock = lock.clone();
+                move || lock.lock().with_mut(add)
+            });
+            lock.in_passing(|v| v.with_mut(add));
+            other.join().unwrap();
+            assert_ne!(lock.owner.load(Relaxed), this_thread());
+            // SAFETY: read under the lock.
+            lock.lock().with(|v| assert_eq!(unsafe { *v }, 2));
+        });
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -309,6 +342,20 @@ mod tests {
         assert_eq!(lock.owner.load(Relaxed), SHARED);
         assert!(lock.try_own().is_none());
         assert_eq!(*lock.lock(), 3);
+    }
+
+    #[test]
+    fn who_is_there_in_passing_does_not_become_the_owner_or_end_an_ownership() {
+        allow_owners();
+        let lock = OwnedLock::new(0);
+        std::thread::scope(|s| {
+            s.spawn(|| lock.in_passing(|v| *v += 1));
+        });
+        assert_eq!(lock.owner.load(Relaxed), NOBODY);
+        *lock.lock() += 1;
+        lock.in_passing(|v| *v += 1);
+        assert_eq!(lock.owner.load(Relaxed), this_thread());
+        assert_eq!(*lock.try_own().unwrap(), 3);
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub struct Cq {
     pub(super) sink: Sink,
     /// Completions of more bytes make an event.
     pub(super) event_over: u64,
+    /// For so many reasons multi-path must see completions before the application does. Changed under the lock.
+    pub sifts: AtomicU32,
     /// Held around the provider's poll.
     pub lock: OwnedLock<LastQp>,
 }

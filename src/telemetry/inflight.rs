@@ -46,7 +46,9 @@ pub struct Tail {
     room_to: u64,
     /// Entry from which on the next signaled WR is timed.
     time_from: u64,
-    /// The smaller of the two: below it, a WR needs neither a look at the ring nor one at the clock.
+    /// Entries up to which the queue's limit is not reached, as far as is known.
+    limit_to: u64,
+    /// The smallest of the three: below it, a WR needs no look at the ring or at the clock.
     everyday_to: u64,
 }
 
@@ -98,6 +100,8 @@ impl Retired {
 pub struct Inflight {
     entries: Box<[UnsafeCell<Entry>]>,
     mask: u64,
+    /// WRs that may be outstanding where the provider would take more; 0: it is the provider's to say.
+    limit: AtomicU64,
     /// Entries visible to the polling side.
     published: Line<AtomicU64>,
     /// Entries retired by the polling side; the posting side reads it.
@@ -122,6 +126,7 @@ impl Inflight {
         Some(Inflight {
             entries: entries.into_boxed_slice(),
             mask: capacity as u64 - 1,
+            limit: AtomicU64::new(0),
             published: Line(AtomicU64::new(0)),
             head: Line(AtomicU64::new(0)),
         })
@@ -235,9 +240,39 @@ impl Inflight {
     #[inline(always)]
     pub fn noted(&self, tail: &mut Tail) {
         tail.everyday_to = tail.room_to.min(tail.time_from);
+        let limit = self.limit.load(Relaxed);
+        if limit != 0 {
+            tail.limit_to = self.head.0.load(Relaxed) + limit;
+            tail.everyday_to = tail.everyday_to.min(tail.limit_to);
+        }
     }
 
-    /// Whether the next WR needs neither a look at the room left nor one at the clock. Under the queue's lock.
+    /// No more than `limit` WRs, at least 1, may be outstanding, though the provider would take more. Nothing was posted yet.
+    pub fn set_limit(&self, limit: u32) {
+        self.limit.store(u64::from(limit.max(1)), Relaxed);
+    }
+
+    /// WRs that may still be posted, of a queue with a limit. Under the queue's lock.
+    pub fn room(&self) -> u64 {
+        // SYNC POINT: pairs with the Release in `retire`.
+        let open = self.published.0.load(Relaxed).saturating_sub(self.head.0.load(Acquire));
+        self.limit.load(Relaxed).saturating_sub(open)
+    }
+
+    /// The entries in flight, oldest first: WRs posted to the queue up to and including it, and whether it asks for a
+    /// completion.
+    ///
+    /// # Safety
+    /// Under both locks.
+    pub unsafe fn open(&self) -> impl Iterator<Item = (u64, bool)> {
+        (self.head.0.load(Relaxed)..self.published.0.load(Acquire)).map(|number| {
+            // SAFETY: published and not retired, and nothing moves while both sides are locked.
+            let e = unsafe { &*self.place(number) };
+            (e.wr_end, (e.stamp as i64) < 0)
+        })
+    }
+
+    /// Whether the next WR needs no look at the room left or at the clock. Under the queue's lock.
     #[inline(always)]
     pub fn is_everyday(&self, tail: &Tail) -> bool {
         self.published.0.load(Relaxed) < tail.everyday_to

@@ -205,3 +205,24 @@ fn poster_and_poller_on_two_threads_agree() {
         assert_eq!(end.bytes, N * (N - 1) / 2);
     });
 }
+
+#[test]
+fn a_queue_with_a_limit_says_how_much_room_is_left_and_what_is_open() {
+    let mut q = Queue::new(64);
+    q.ring.set_limit(3);
+    let wr = |id, signaled| Wr { id, bytes: 1, signaled };
+    q.post(&[wr(1, true), wr(2, false)], Totals::default());
+    q.ring.noted(&mut q.tail);
+    assert_eq!((q.ring.room(), q.ring.is_everyday(&q.tail)), (1, true));
+    q.post(&[wr(3, true)], Totals::default());
+    assert_eq!((q.ring.room(), q.ring.is_everyday(&q.tail)), (0, false), "the limit needs a look");
+    // SAFETY: one thread.
+    let open = |q: &Queue| unsafe { q.ring.open() }.collect::<Vec<_>>();
+    assert_eq!(open(&q), [(1, true), (2, false), (3, true)]);
+    q.complete(1);
+    assert_eq!((q.ring.room(), open(&q)), (1, vec![(2, false), (3, true)]));
+    q.ring.noted(&mut q.tail);
+    assert!(q.ring.is_everyday(&q.tail));
+    q.complete(3);
+    assert_eq!((q.ring.room(), open(&q).len()), (3, 0));
+}

@@ -5,6 +5,7 @@
 //! retires it, adds to the counters, to the latency [`histogram`] and to the event ring ([`event`]).
 
 pub mod address;
+pub mod attention;
 pub mod batch;
 pub mod cq;
 pub mod event;

@@ -1,6 +1,7 @@
 //! A queue pair: posts enter its rings here. Completions are in [`super::cq`].
 
 use super::Hot;
+use super::attention::Attention;
 use super::cq::Cq;
 use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
 use super::srq::Srq;
@@ -87,6 +88,8 @@ pub struct Qp {
     pub(super) hot: &'static Hot,
     /// `SIGNALED` if every send makes a completion.
     sig_all: u64,
+    /// Which sends multi-path's engine is to see.
+    pub engine: Attention,
     /// Send queue.
     pub sends: Queue,
     /// Receive queue.
@@ -117,6 +120,7 @@ impl Qp {
             hot,
             sends: Queue::new(spec.max_send_wr)?,
             recvs: Queue::new(spec.max_recv_wr)?,
+            engine: Attention::none(),
             sig_all: if spec.sig_all { SIGNALED } else { 0 },
             spec,
         })
@@ -205,12 +209,22 @@ impl Qp {
     /// As [`Qp::note_sends`].
     #[inline(always)]
     pub unsafe fn note_send(&self, tail: &Tail, wr: &ibv_send_wr) -> Option<OneSend> {
+        // SAFETY: the caller's promise.
+        unsafe { self.note_send_below(tail, wr, u64::MAX) }
+    }
+
+    /// As [`Qp::note_send`], of a WR of fewer bytes than `limit`.
+    ///
+    /// # Safety
+    /// As [`Qp::note_sends`].
+    #[inline(always)]
+    pub unsafe fn note_send_below(&self, tail: &Tail, wr: &ibv_send_wr, limit: u64) -> Option<OneSend> {
         // SAFETY: the caller's promise; our ring's tail, locked.
         unsafe {
             if !self.sends.ring.is_everyday(tail) {
                 return None;
             }
-            let f = single_send_facts(wr)?;
+            let f = single_send_facts(wr).filter(|f| f.bytes < limit)?;
             let before = posted(&self.record.send_post);
             let posted = Totals { wr: before.wr + 1, bytes: before.bytes.wrapping_add(f.bytes) };
             self.sends.ring.push_one(posted, f.wr_id, f.signaled | self.sig_all);

@@ -347,6 +347,7 @@ impl Telemetry {
             hot: self.hot,
             sink,
             event_over,
+            sifts: AtomicU32::new(0),
             lock,
         };
         drop(c);

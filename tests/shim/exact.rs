@@ -55,6 +55,7 @@ exact! {
     extended_verbs_of_a_library_bound_to_itself: "extended", ("LD_LIBRARY_PATH", symbolic());
     a_child_goes_on_with_extended_objects: "extended_fork";
     partly_accepted_chains: "partial";
+    a_queue_that_is_often_full: "full";
     reset_with_work_outstanding: "reset";
     reused_qp_numbers: "qpn_reuse";
     datagrams: "ud";

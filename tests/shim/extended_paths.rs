@@ -22,6 +22,14 @@ exact! {
     cqs_that_were_asked_for_nothing: "extended --bare";
     a_child_goes_on_with_extended_objects: "extended_fork";
     plain_objects: "basic";
+    hardly_any_signaled: "basic --signal-every 97 --writes 2000";
+    large_messages: "basic --size 1048576";
+    a_queue_that_is_often_full: "full";
+    partly_accepted_chains: "partial";
+    reset_with_work_outstanding: "reset";
+    reused_qp_numbers: "qpn_reuse";
+    work_left_at_exit: "unpolled";
+    a_thread_that_is_being_cancelled: "cancel";
     one_cq_for_all_and_equal_ids: "shared_cq";
     completion_channels: "events";
 }

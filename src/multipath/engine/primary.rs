@@ -282,7 +282,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn ack(&mut self, seq: u64) {
+    pub(super) fn ack(&mut self, seq: u64) {
         self.acked = self.acked.max(seq);
         self.window.acked(self.acked);
     }

@@ -21,8 +21,9 @@ use self::rng::Rng;
 use self::world::World;
 use super::driver::{Driver, Errno};
 use super::driver::{INVALID, NO_ROOM, Posting, State, Verdict, Why};
-use super::engine::{Engine, QpFacts};
+use super::engine::{Engine, Missed, QpFacts};
 use super::guard::Guard;
+use super::lengths;
 use super::plan::{Mode, Settings};
 use super::schedule::Offer;
 use super::wr::{INLINE, SIGNALED, Wr};
@@ -107,6 +108,10 @@ struct Sim {
     expecting: bool,
     /// The driver asked for the peer's ring.
     asked: bool,
+    /// The engine sleeps, and has missed this.
+    asleep: Option<Missed>,
+    /// How often it has.
+    naps: u64,
     steps: u64,
 }
 
@@ -127,13 +132,15 @@ impl Sim {
         world.refuse = rng.pick(&[0, 0, 50]);
         let mut engine = Engine::new(setup.facts, setup.settings).unwrap();
         engine.guards.without = without;
-        let mut sim = Sim { setup, rng, engine, world, change: Change::None, expecting: false, asked: false, steps: 0 };
+        let (change, expecting, asked, asleep, naps, steps) = (Change::None, false, false, None, 0, 0);
+        let mut sim = Sim { setup, rng, engine, world, change, expecting, asked, asleep, naps, steps };
         sim.start();
         sim
     }
 
     fn start(&mut self) {
         self.engine.state_changed(State::Ready, &mut self.world);
+        self.nap();
         if self.rng.chance(300) {
             // Lanes come later, if at all.
             self.expecting = true;
@@ -259,6 +266,18 @@ impl Sim {
 
     fn post_one(&mut self, wr: &Wr, signaled: bool) -> Result<(), Errno> {
         let view = wr.view();
+        let small = !self.engine.is_large(view.bytes());
+        let fits = self.world.oracle.outstanding() < u64::from(self.setup.facts.max_send_wr);
+        if let Some(missed) = self.asleep.as_mut().filter(|_| small && fits) {
+            let mut posted = view;
+            posted.fields.flags |= if signaled { SIGNALED } else { 0 };
+            let seq = self.world.oracle.accepted + 1;
+            self.world.post_primary(&Posting { wr: posted, seq, why: Why::App })?;
+            missed.wrs += 1;
+            missed.consumed += u64::from(lengths::consumes(wr.fields.opcode));
+            return Ok(());
+        }
+        self.wake();
         let fast = self.engine.passes(wr.fields.opcode, view.bytes()) && self.engine.room() > 0;
         if !fast || wr.fields.flags & INLINE != 0 || self.rng.chance(300) {
             return self.engine.post(&view, &mut self.world);
@@ -269,6 +288,24 @@ impl Sim {
         self.world.post_primary(&Posting { wr, seq, why: Why::App })?;
         self.engine.note_passed(wr.fields.opcode, view.has(SIGNALED));
         Ok(())
+    }
+
+    /// The engine may sleep, if nothing is to be done.
+    fn nap(&mut self) {
+        if self.asleep.is_none() && self.change == Change::None && self.engine.may_sleep() && self.rng.chance(900) {
+            self.asleep = Some(Missed::default());
+            self.naps += 1;
+        }
+    }
+
+    /// Before the engine is to do anything else than sleep.
+    fn wake(&mut self) {
+        let Some(missed) = self.asleep.take() else { return };
+        let oracle = &self.world.oracle;
+        let accepted = self.engine.wake(Missed { open: oracle.outstanding(), ..missed });
+        let same = accepted == oracle.accepted;
+        (oracle.covered + 1..=accepted).filter(|seq| oracle.is_signaled(*seq)).for_each(|seq| self.engine.is_open(seq));
+        self.world.oracle.check(same, || format!("an engine that slept counts {accepted} WRs"));
     }
 
     fn feed(&mut self) -> bool {
@@ -388,6 +425,7 @@ impl Sim {
 
     fn begin_change(&mut self) {
         if self.change == Change::None {
+            self.wake();
             let to = self.rng.pick(&[Some(State::Error), Some(State::Reset), None]);
             self.change = Change::Waits(to);
             self.engine.stop(&mut self.world);
@@ -449,6 +487,14 @@ impl Sim {
     /// Polls one completion.
     fn take(&mut self) -> bool {
         let Some(c) = self.world.poll() else { return false };
+        if self.asleep.is_some() {
+            if c.status == 0 {
+                let (status, opcode, byte_len) = (c.status, c.opcode, c.byte_len);
+                self.world.oracle.complete(&Seen { seq: c.seq, wr_id: c.wr_id, status, opcode, byte_len });
+                return true;
+            }
+            self.wake();
+        }
         let verdict = self.engine.primary_completed(c.wr_id, c.status, &mut self.world);
         if let Verdict::Deliver(fix) = verdict {
             let status = fix.status.map_or(c.status, |(status, _)| status);
@@ -457,6 +503,7 @@ impl Sim {
             self.world.oracle.complete(&seen);
             self.engine.delivered(fix.upto);
         }
+        self.nap();
         true
     }
 }

@@ -7,15 +7,16 @@ use super::*;
 /// Steps of one seed, before it comes to rest.
 const STEPS: u64 = 2000;
 
-/// Runs seeds from `first` on until they took `steps`. Returns how many, and what the engines did.
-fn run(first: u64, steps: u64) -> (u64, Stats) {
-    let (mut seed, mut done, mut sum) = (first, 0, Stats::default());
+/// Runs seeds from `first` on until they took `steps`. Returns how many, what the engines did, and how often they slept.
+fn run(first: u64, steps: u64) -> (u64, Stats, u64) {
+    let (mut seed, mut done, mut sum, mut naps) = (first, 0, Stats::default(), 0);
     while done < steps {
         let mut sim = Sim::new(seed, None);
         if let Err(what) = sim.run(STEPS) {
             panic!("seed {seed}: {what}\n{:?}", sim.setup);
         }
         done += sim.steps;
+        naps += sim.naps;
         let s = sim.engine.stats();
         for (all, one) in sum.passed.iter_mut().zip(s.passed) {
             *all += one;
@@ -33,14 +34,15 @@ fn run(first: u64, steps: u64) -> (u64, Stats) {
         }
         seed += 1;
     }
-    (seed - first, sum)
+    (seed - first, sum, naps)
 }
 
 #[test]
 fn a_hundred_thousand_steps_keep_the_contract() {
-    let (_, s) = run(1, 100_000);
+    let (_, s, naps) = run(1, 100_000);
     let of = |p: Pass| s.passed[p as usize];
     assert!(s.split > 1000 && s.chunks > 3000 && s.replayed > 100 && s.heads > 200 && s.whole > 50, "{s:?}");
+    assert!(naps > 150, "{naps}");
     assert!(s.split_imm > 100 && of(Pass::NoRing) > 0, "{s:?}");
     assert!(of(Pass::NoLane) > 0 && of(Pass::LaneRefused) > 0 && of(Pass::NotReady) > 0, "{s:?}");
 }
@@ -51,7 +53,7 @@ fn a_hundred_thousand_steps_keep_the_contract() {
 fn a_million_steps_keep_the_contract() {
     let number = |name, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let (steps, first) = (number("TELEREDUCE_SIM_STEPS", 1_000_000), number("TELEREDUCE_SIM_SEED", 1_000_000));
-    let (seeds, stats) = run(first, steps);
+    let (seeds, stats, _) = run(first, steps);
     println!("{steps} steps, seeds {first} to {}\n{stats:?}", first + seeds - 1);
 }
 
