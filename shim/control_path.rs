@@ -42,6 +42,8 @@ macro_rules! real {
 
 pub(crate) use real;
 
+pub use crate::multipath::events::ibv_get_async_event;
+
 // What belongs to providers' own libraries.
 pub use crate::vendor::{
     efadv_create_cq, efadv_create_driver_qp, efadv_create_qp_ex, mlx5dv_create_qp, mlx5dv_devx_obj_create,

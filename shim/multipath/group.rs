@@ -1,9 +1,9 @@
 //! Lanes: the library's own QPs, one per path, shared by all QPs of a PD that are connected to one PD of another process.
 
 use super::flow::{Flow, Given};
-use super::helper;
 use super::pace::Pace;
 use super::verbs::Verbs;
+use super::{events, helper};
 use crate::state;
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -206,6 +206,7 @@ impl Lane {
         let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
         (init.send_cq, init.recv_cq) = (m.cq, m.cq);
         init.qp_type = ibv_qp_type::IBV_QPT_RC;
+        init.qp_context = events::mark();
         // As it is wanted; then without records; then with what the device has.
         let mut qp = null_mut();
         let wanted = [(MAX_SGE, RECORD_BYTES as u32), (MAX_SGE, 0), (16, 0), (6, 0), (3, 0), (1, 0)];
@@ -320,6 +321,11 @@ impl Lane {
     /// Whether it takes pieces.
     pub fn is_up(&self) -> bool {
         self.up.load(Acquire)
+    }
+
+    /// Whether this is the address of its QP.
+    pub fn is_of(&self, qp: usize) -> bool {
+        self.qp.load(Acquire) as usize == qp
     }
 
     /// It takes no more.

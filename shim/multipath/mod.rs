@@ -15,6 +15,7 @@
 //! All of it is asleep unless `TELEREDUCE_PATHS` asks for more than one path.
 
 pub mod cq;
+pub mod events;
 pub mod extended_cq;
 pub mod extended_send;
 pub mod flow;

@@ -1,6 +1,7 @@
 //! What exists on the multi-path side: pools, groups of lanes, the CQs of lanes, the QPs that use them; and what the side
 //! channel's events do to it. One lock, held by the helper thread while it works, and by hooks of control calls.
 
+use super::events;
 use super::flow::{Flow, Given};
 use super::group::{Group, Lane, Making, ROOM};
 use super::verbs::Verbs;
@@ -196,7 +197,7 @@ impl World {
         let cq = unsafe {
             let fd = (*channel).fd;
             libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK);
-            LANE_CQE.iter().map(|cqe| (verbs.create_cq)(ctx, *cqe, null_mut(), channel, 0)).find(|cq| !cq.is_null())
+            LANE_CQE.iter().map(|cqe| (verbs.create_cq)(ctx, *cqe, events::mark(), channel, 0)).find(|cq| !cq.is_null())
         }
         .unwrap_or(null_mut());
         if cq.is_null() {
@@ -565,6 +566,15 @@ impl World {
                 // Nobody is there to be asked.
                 self.users(group).for_each(|f| f.lane_down(number, true));
             }
+        }
+    }
+
+    /// The QP at this address, of a lane if it still is one, broke.
+    pub fn broke(&self, qp: usize) {
+        for (lane, group) in self.lanes.iter().filter(|(lane, _)| lane.is_of(qp)) {
+            let Some(c) = self.cq_of(group) else { continue };
+            lane.break_off(&c.verbs);
+            self.users(group).for_each(|f| f.lane_down(lane.number, false));
         }
     }
 

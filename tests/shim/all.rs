@@ -10,6 +10,7 @@ mod extended_paths;
 mod fork;
 mod identity;
 mod inert;
+mod lane_events;
 mod layouts;
 mod left_behind;
 mod lifetime;
