@@ -49,8 +49,11 @@ use telereduce::multipath::single::Single;
 use telereduce::sync::SpinLock;
 use telereduce::telemetry::qp::Qp;
 
-/// A QP that leaves RTS waits no longer than this for its pieces.
+/// A QP that leaves RTS waits no longer than this for its pieces, and for its peer.
 const LEAVE: Duration = Duration::from_millis(1000);
+
+/// For so long after lanes were broken, something of theirs may be on its way still.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// For so long after its connection a QP expects lanes.
 const EXPECT: Duration = Duration::from_millis(1000);
@@ -331,19 +334,21 @@ fn leave(flow: &'static Flow) {
         c.pair
     });
     let (Some(r), Some(pair)) = (helper.rendezvous(), pair) else { return };
-    let asked = world.going(r, flow, pair);
+    let departure = world.going(r, flow, pair);
     if flow.lost_its_link() {
         // The peer cannot be asked, and may still write.
-        world.break_lanes_of(flow);
+        world.break_lanes_of(flow, None);
     }
+    // A peer that let an earlier departure wait is given no time.
+    let end = if departure.as_ref().is_some_and(|d| world.is_mute(d.link)) { Instant::now() } else { end };
     drop(world);
+    let answered = || departure.as_ref().and_then(|d| d.epoch).is_none_or(|e| flow.answered.load(Acquire) >= e);
     // A lane that ended here takes nothing any more, whatever the peer says.
-    let answered = || asked.is_none_or(|epoch| flow.answered.load(Acquire) >= epoch) || flow.lanes_ended();
-    while !(flow.is_quiet() && answered()) {
-        if Instant::now() > end {
-            helper.world().break_lanes_of(flow);
+    while !(flow.is_quiet() && (answered() || flow.lanes_ended())) {
+        if Instant::now() >= end {
+            let broken = helper.world().give_up(flow, departure.as_ref(), answered());
             helper::wake();
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep((broken + SETTLE).saturating_duration_since(Instant::now()));
             break;
         }
         std::thread::sleep(Duration::from_micros(50));

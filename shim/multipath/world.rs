@@ -59,6 +59,15 @@ struct Leaving {
     epoch: u64,
 }
 
+/// A QP of this side leaves a pair.
+pub struct Departure {
+    /// Where the peer was told.
+    pub link: LinkId,
+    /// Number of the answer to wait for; `None`: none will come.
+    pub epoch: Option<u64>,
+    pools: (u32, u32),
+}
+
 /// Everything.
 #[derive(Default)]
 pub struct World {
@@ -80,6 +89,8 @@ pub struct World {
     /// Pairs that are agreed on: their link, and the pools of both sides.
     pairs: HashMap<QpPair, (LinkId, (u32, u32))>,
     leaving: Vec<Leaving>,
+    /// Links over which a departure was not answered in time, and nothing came since; when lanes of each were last broken.
+    mute: HashMap<LinkId, Instant>,
     epochs: u64,
 }
 
@@ -303,6 +314,9 @@ impl World {
 
     /// The side channel's event.
     pub fn event(&mut self, r: &Rendezvous, event: Event) {
+        if let Event::Paired { link, .. } | Event::Message { link, .. } | Event::Lost { link, .. } = &event {
+            self.mute.remove(link);
+        }
         match event {
             Event::Paired { pair, link, process, pool, .. } => {
                 let here = |f: &&'static Flow| f.connection.lock().is_ok_and(|c| !c.left);
@@ -578,21 +592,46 @@ impl World {
         }
     }
 
-    /// A QP is about to leave RTS: tells the peer, and returns the number of the answer to wait for.
-    pub fn going(&mut self, r: &Rendezvous, flow: &Flow, pair: QpPair) -> Option<u64> {
-        let (link, _) = self.pairs.remove(&pair)?;
+    /// A QP is about to leave RTS: tells the peer, if it has one.
+    pub fn going(&mut self, r: &Rendezvous, flow: &Flow, pair: QpPair) -> Option<Departure> {
+        let (link, pools) = self.pairs.remove(&pair)?;
         self.epochs += 1;
         // What an earlier departure came to says nothing of this one.
         flow.answered.store(0, core::sync::atomic::Ordering::Release);
-        r.send(link, QpGoing { pair, epoch: self.epochs }.into()).then_some(self.epochs)
+        let epoch = r.send(link, QpGoing { pair, epoch: self.epochs }.into()).then_some(self.epochs);
+        Some(Departure { link, epoch, pools })
     }
 
-    /// A QP did not become quiet: its lanes end, here.
-    pub fn break_lanes_of(&self, flow: &Flow) {
-        for g in self.groups.iter().filter(|g| flow.is_of(g)) {
+    /// Ends, here, all lanes by which pieces of a QP, or of its peer, may still come. Whether any had not ended.
+    pub fn break_lanes_of(&self, flow: &Flow, departure: Option<&Departure>) -> bool {
+        // The peer may use lanes that this side's QP has not joined yet.
+        let of_pair = |g: &Group| departure.is_some_and(|d| (d.link, d.pools) == (g.link, g.pools));
+        let mut any = false;
+        for g in self.groups.iter().filter(|g| of_pair(g) || flow.is_of(g)) {
             let Some(c) = self.cq_of(g) else { continue };
-            g.lanes().for_each(|l| l.break_off(&c.verbs));
+            for l in g.lanes().filter(|l| !l.has_ended()) {
+                l.break_off(&c.verbs);
+                any = true;
+                self.users(g).for_each(|f| f.lane_down(l.number, false));
+            }
         }
+        any
+    }
+
+    /// Whether the peer let a departure wait for its answer, and has said nothing since.
+    pub fn is_mute(&self, link: LinkId) -> bool {
+        self.mute.contains_key(&link)
+    }
+
+    /// A QP did not become quiet in time, or the peer did not answer: its lanes end, here. When the last of them did.
+    pub fn give_up(&mut self, flow: &Flow, departure: Option<&Departure>, answered: bool) -> Instant {
+        let (broke, now) = (self.break_lanes_of(flow, departure), Instant::now());
+        let Some(d) = departure.filter(|_| !answered) else { return now };
+        let last = self.mute.entry(d.link).or_insert(now);
+        if broke {
+            *last = now;
+        }
+        *last
     }
 
     /// Destroys all lanes of a PD that no QP uses any more.

@@ -26,5 +26,6 @@ mod peers;
 mod settings;
 mod snapshot_file;
 mod soak;
+mod stopped_peer;
 mod sudden;
 mod symbols;

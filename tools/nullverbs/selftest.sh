@@ -67,6 +67,7 @@ check unpolled_exit '^total .* send_wr_outstanding 11 ' unpolled --exit
 check hold_live '^qp 0 .* send_wr_outstanding 24 send_bytes_outstanding 98304 ' hold_live
 check events '^cq_events 43' events
 check lane_events '^ready' lane_events
+check stopped_peer '^ready' stopped_peer 10
 for abi in old short future now; do
 	check abi_$abi '^total send_wr_posted 5 .* recv_wr_completed 5 ' abi $abi
 done
