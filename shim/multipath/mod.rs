@@ -116,24 +116,29 @@ impl Qps for Ours {
 pub fn enlarged_extended(ctx: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Option<ibv_qp_cap> {
     use ibv_qp_init_attr_mask as m;
     let known = m::IBV_QP_INIT_ATTR_PD.0 | m::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
-    let cap = enlarged(&attr.cap, attr.qp_type, attr.send_cq)?;
     let operations = if attr.comp_mask & m::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 == 0 { 0 } else { attr.send_ops_flags };
     let post_send = context::find(ctx)?.ops.data.post_send;
     let fits = attr.comp_mask & !known == 0 && provider::posts_plainly(post_send, operations);
-    fits.then_some(cap)
+    fits.then(|| enlarged(&attr.cap, attr.qp_type, attr.send_cq)).flatten()
 }
 
 /// What a QP is to be created with, so that its engine has room: one WR more than it would take natively. `None`: it gets no
-/// engine.
+/// engine. What it needs of the CQ is taken already: it is [`created`], or [`refused`].
 pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) -> Option<ibv_qp_cap> {
-    let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0 && cq::find(send_cq).is_some();
-    if !fits {
-        return None;
-    }
+    let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0;
+    let cq = fits.then(|| cq::find(send_cq)).flatten()?;
     // SAFETY: a CQ that is known.
     let post_send = context::find(unsafe { (*send_cq).context })?.ops.data.post_send;
-    let natively = provider::send_queue(post_send, cap.max_send_wr);
-    Some(ibv_qp_cap { max_send_wr: natively.checked_add(EXTRA_SEND_WRS)?, ..*cap })
+    let max_send_wr = provider::send_queue(post_send, cap.max_send_wr).checked_add(EXTRA_SEND_WRS)?;
+    helper()?;
+    cq.reserve(EXTRA_CQES).then_some(ibv_qp_cap { max_send_wr, ..*cap })
+}
+
+/// A QP of this CQ comes to nothing with [`enlarged`] capabilities.
+pub fn refused(send_cq: *mut rdma_sys::ibv_cq) {
+    if let Some(cq) = cq::find(send_cq) {
+        cq.give_back(EXTRA_CQES);
+    }
 }
 
 /// A QP was created, which has no engine so far: why it has one path, as far as that is known already.
@@ -145,7 +150,9 @@ pub fn left_out(counted: &Qp, send_cq: *mut rdma_sys::ibv_cq) {
         Single::QpType
     } else if counted.spec.max_send_wr == 0 {
         Single::NoSends
-    } else if cq::find(send_cq).is_none() {
+    } else if PHASE.load(Acquire) == FAILED {
+        Single::Off
+    } else if !cq::find(send_cq).is_some_and(|cq| cq.has_room(EXTRA_CQES)) {
         Single::Cq
     } else {
         Single::Extended
@@ -166,11 +173,7 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, surplus:
         let (ctx, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).send_cq, (*qp).recv_cq) };
         let verbs = context::find(ctx).and_then(|c| verbs::Verbs::of(c.library));
         let (modify, state) = (verbs.ok_or(Single::Off)?.modify_qp, state::get().ok_or(Single::Off)?);
-        let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES)).ok_or(Single::Cq)?;
-        let Some(helper) = helper() else {
-            cq.give_back(EXTRA_CQES);
-            return Err(Single::Off);
-        };
+        let (cq, helper) = (cq::find(send_cq).ok_or(Single::Cq)?, helper().ok_or(Single::Off)?);
         let facts = QpFacts {
             max_send_wr: cap.max_send_wr + surplus - EXTRA_SEND_WRS,
             max_send_sge: cap.max_send_sge,
@@ -183,20 +186,18 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, surplus:
         };
         if counted.spec.opaque {
             // What it sends is not all seen.
-            cq.give_back(EXTRA_CQES);
             return Err(Single::Extended);
         }
         let receives = lengths::Receives::new(cq::find(recv_cq));
         match Flow::create(qp, counted, (modify, surplus), cq, (receives, extended), facts, state.config.split) {
             Some(flow) => helper.world().add(flow),
-            None => {
-                cq.give_back(EXTRA_CQES);
-                return Err(Single::Memory);
-            }
+            None => return Err(Single::Memory),
         }
         Ok(())
     };
     if let Err(why) = make() {
+        // SAFETY: as above.
+        refused(unsafe { (*qp).send_cq });
         telling::tell_without_engine(counted, why);
     }
 }
