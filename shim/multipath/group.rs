@@ -189,9 +189,12 @@ pub struct Making<'a> {
     pub given: &'a Given,
 }
 
-/// Of remote accesses, those that pieces need.
+/// Remote accesses that pieces need.
+pub const REMOTE_ACCESS: ibv_access_flags =
+    ibv_access_flags(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0);
+
 fn remote_access(given: &Given) -> u32 {
-    given.0.qp_access_flags & (ibv_access_flags::IBV_ACCESS_REMOTE_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_READ).0
+    given.0.qp_access_flags & REMOTE_ACCESS.0
 }
 
 impl Lane {

@@ -202,11 +202,30 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, surplus:
     }
 }
 
+/// The new state that `ibv_modify_qp` is asked for, if any.
+fn new_state(attr: &ibv_qp_attr, mask: u32) -> Option<u32> {
+    (mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0).then_some(attr.qp_state)
+}
+
+fn leaves(attr: &ibv_qp_attr, mask: u32) -> bool {
+    matches!(new_state(attr, mask), Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR))
+}
+
+/// Whether a connected QP is to give its peer other rights than its lanes do.
+fn changes_rights(flow: &Flow, attr: &ibv_qp_attr, mask: u32) -> bool {
+    let of_lanes = |flags: u32| flags & group::REMOTE_ACCESS.0;
+    mask & ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0 != 0
+        && flow
+            .connection
+            .lock()
+            .is_ok_and(|c| c.pool.is_some() && of_lanes(c.given.0.qp_access_flags) != of_lanes(attr.qp_access_flags))
+}
+
 /// `ibv_modify_qp` is about to be called.
 pub fn before_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) {
-    if mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
-        && matches!(attr.qp_state, ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)
+    if mask & (ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS).0 != 0
         && let Some(flow) = flow::find(qp)
+        && (leaves(attr, mask) || changes_rights(flow, attr, mask))
     {
         leave(flow);
     }
@@ -215,28 +234,34 @@ pub fn before_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) {
 /// It was called, and succeeded or not.
 pub fn after_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32, done: bool) {
     let Some(flow) = flow::find(qp) else { return };
-    let state = (mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0).then_some(attr.qp_state);
-    if !done {
-        if matches!(state, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
-            flow.resume();
-        }
-        return;
+    let (leaves, state) = (leaves(attr, mask), new_state(attr, mask));
+    // It goes on, and looks for lanes that give the rights that it has now.
+    let again = !leaves && changes_rights(flow, attr, mask);
+    if done {
+        note(flow, attr, mask);
     }
-    note(flow, attr, mask);
+    if again || leaves && !done {
+        flow.resume();
+    }
     match state {
         // A QP that is only written to may stay here.
-        Some(ibv_qp_state::IBV_QPS_RTR) => claim(flow, false),
-        Some(ibv_qp_state::IBV_QPS_RTS) => {
+        Some(ibv_qp_state::IBV_QPS_RTR) if done => claim(flow, false),
+        Some(ibv_qp_state::IBV_QPS_RTS) if done => {
             flow.state_changed(State::Ready);
             claim(flow, true);
         }
-        Some(ibv_qp_state::IBV_QPS_RESET) => {
+        Some(ibv_qp_state::IBV_QPS_RESET) if done => {
             flow.reset();
             if let Ok(mut c) = flow.connection.lock() {
                 *c = flow::Connection::default();
             }
         }
-        Some(ibv_qp_state::IBV_QPS_ERR) => flow.state_changed(State::Error),
+        Some(ibv_qp_state::IBV_QPS_ERR) if done => flow.state_changed(State::Error),
+        _ if again => {
+            let sends = flow.connection.lock().is_ok_and(|c| c.psns.is_some_and(|p| p.send != Psn::UNKNOWN));
+            flow.because(Single::Pending);
+            claim(flow, sends);
+        }
         _ => {}
     }
 }

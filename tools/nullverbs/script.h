@@ -25,6 +25,9 @@ int nullverbs_hold(uint32_t qp_num, int on);
  * becomes of either. In null mode as well. */
 int nullverbs_raise(uint32_t qp_num, int event_type);
 
+/* The access flags (enum ibv_access_flags) that the QP gives its peer. In null mode as well. */
+int nullverbs_access(uint32_t qp_num, unsigned *flags);
+
 /* The next QP created, on whichever device, gets this number (EBUSY at creation if it is taken there). In null mode
  * as well. */
 int nullverbs_reuse_qpn(uint32_t qpn);
