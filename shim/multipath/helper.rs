@@ -182,7 +182,9 @@ impl Helper {
             inbox.broken.into_iter().for_each(|qp| world.broke(qp));
             inbox.wishes.into_iter().for_each(|flow| world.want_ring(r, flow));
             feeds = world.poll_lanes(r);
-            look_again = world.give_up_expecting(Instant::now());
+            let now = Instant::now();
+            let ends = [world.give_up_expecting(now), world.retire_unused(r, now)];
+            look_again = ends.into_iter().flatten().min();
             draws = world.draw();
         }
     }

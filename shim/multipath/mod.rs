@@ -389,6 +389,8 @@ pub fn before_destroy(qp: *mut ibv_qp) -> Option<&'static Flow> {
     flow.hide();
     if let Some(h) = helper::get() {
         h.world().remove(flow);
+        // It may have been the last one on its lanes.
+        helper::wake();
     }
     Some(flow)
 }
@@ -410,14 +412,14 @@ pub fn destroyed(flow: &'static Flow, done: bool) {
 /// A PD is about to go.
 pub fn pd_goes(pd: *mut ibv_pd) {
     if let Some(h) = helper::get() {
-        h.world().pd_goes(pd);
+        h.world().pd_goes(h.rendezvous(), pd);
     }
 }
 
 /// A context is about to be closed.
 pub fn context_goes(ctx: *mut ibv_context) {
     if let Some(h) = helper::get() {
-        h.world().context_goes(ctx);
+        h.world().context_goes(h.rendezvous(), ctx);
     }
 }
 

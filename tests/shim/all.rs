@@ -23,6 +23,7 @@ mod off;
 mod one_path;
 mod panics;
 mod peers;
+mod reconnect;
 mod rights;
 mod settings;
 mod snapshot_file;

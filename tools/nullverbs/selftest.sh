@@ -68,6 +68,7 @@ check hold_live '^qp 0 .* send_wr_outstanding 24 send_bytes_outstanding 98304 ' 
 check events '^cq_events 43' events
 check lane_events '^ready' lane_events
 check stopped_peer '^ready' stopped_peer 10
+check reconnect '^ready' reconnect --rounds 3
 check rights '^ready' rights
 check cq_room '^total send_wr_posted 40 ' cq_room
 for abi in old short future now; do
