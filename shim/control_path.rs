@@ -42,6 +42,8 @@ macro_rules! real {
 
 pub(crate) use real;
 
+pub use crate::multipath::events::ibv_get_async_event;
+
 // What belongs to providers' own libraries.
 pub use crate::vendor::{
     efadv_create_cq, efadv_create_driver_qp, efadv_create_qp_ex, mlx5dv_create_qp, mlx5dv_devx_obj_create,
@@ -266,15 +268,10 @@ pub unsafe fn ibv_resize_cq(way: Way, cq: *mut ibv_cq, cqe: c_int) -> c_int {
     let (real, _inside) = real!(way.library, way.library.ibv_resize_cq(), (cq, cqe), libc::ENOSYS);
     // SAFETY: the caller's promise, passed on.
     unsafe {
-        let mut rc = -1;
-        if let Some(state) = multipath::cq::find(cq)
-            && let Some(more) = cqe.checked_add(state.extra as c_int)
-        {
-            rc = real(cq, more);
-        }
-        if rc != 0 {
-            rc = real(cq, cqe);
-        }
+        let rc = match multipath::cq::find(cq) {
+            Some(state) if cqe > 0 => state.resize(cqe as u32, |cqe| c_int::try_from(cqe).map_or(-1, |n| real(cq, n))),
+            _ => real(cq, cqe),
+        };
         if rc == 0 {
             guard::run(|| {
                 if let Some(c) = state::OBJECTS.cqs.find(cq) {
@@ -366,16 +363,10 @@ pub unsafe fn ibv_create_qp(way: Way, pd: *mut ibv_pd, attr: *mut ibv_qp_init_at
                 return qp;
             }
             (*attr).cap = asked;
+            guard::run(|| multipath::refused((*attr).send_cq));
         }
         let qp = real(pd, attr);
-        guard::run(|| {
-            qp_created(qp, &(*attr).cap, sig_all, How::default());
-            if enlarged.is_some()
-                && let Some(q) = state::OBJECTS.qps.get(qp as usize)
-            {
-                multipath::not_enlarged(q);
-            }
-        });
+        guard::run(|| not_split_qp_created(qp, &(*attr).cap, sig_all, How::default(), enlarged.is_some()));
         qp
     }
 }
@@ -391,7 +382,8 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
         // It receives by work queues, whose posts are not seen.
         let by_work_queues = (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_IND_TABLE.0 != 0;
         let how = How::asked(&*attr, by_work_queues);
-        if let Some(cap) = guard::run(|| multipath::enlarged_extended(ctx, &*attr)).flatten() {
+        let enlarged = guard::run(|| multipath::enlarged_extended(ctx, &*attr)).flatten();
+        if let Some(cap) = enlarged {
             (*attr).cap = cap;
             let qp = tried(|| real(ctx, attr));
             if !qp.is_null() {
@@ -401,9 +393,10 @@ pub unsafe extern "C" fn create_qp_ex(ctx: *mut ibv_context, attr: *mut ibv_qp_i
                 return qp;
             }
             (*attr).cap = asked;
+            guard::run(|| multipath::refused((*attr).send_cq));
         }
         let qp = real(ctx, attr);
-        guard::run(|| qp_created(qp, &(*attr).cap, sig_all, how));
+        guard::run(|| not_split_qp_created(qp, &(*attr).cap, sig_all, how, enlarged.is_some()));
         qp
     }
 }
@@ -429,8 +422,19 @@ impl How {
 unsafe fn split_qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, (surplus, sig_all): (u32, bool), how: How) {
     // SAFETY: the caller's promise.
     unsafe { qp_created(qp, cap, sig_all, how) };
-    if let Some(q) = state::OBJECTS.qps.get(qp as usize) {
-        multipath::created(qp, q, cap, surplus, sig_all);
+    match state::OBJECTS.qps.get(qp as usize) {
+        Some(q) => multipath::created(qp, q, cap, surplus, sig_all),
+        // SAFETY: the caller's promise.
+        None => multipath::refused(unsafe { (*qp).send_cq }),
+    }
+}
+
+/// As [`qp_created`], of a QP that is not split; `tried`: since it could not be created as one that may be.
+unsafe fn not_split_qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, how: How, tried: bool) {
+    // SAFETY: the caller's promise.
+    unsafe { qp_created(qp, cap, sig_all, how) };
+    if let Some(q) = state::OBJECTS.qps.get(qp as usize).filter(|_| tried) {
+        multipath::not_enlarged(q);
     }
 }
 

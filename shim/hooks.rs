@@ -192,12 +192,12 @@ macro_rules! export {
             )*
         }
 
-        /// Where the exports go on.
+        /// Where the exports go on. They may be unwound: by the cancellation of a thread that sleeps in the real function.
         mod from_caller {
             #[allow(clippy::wildcard_imports, reason = "the types of the list")]
             use super::*;
             $(
-                pub unsafe extern "C" fn $name($first: $first_type $(, $arg: $type)*, caller: usize) -> $ret {
+                pub unsafe extern "C-unwind" fn $name($first: $first_type $(, $arg: $type)*, caller: usize) -> $ret {
                     // SAFETY: the program's promise: its arguments are as libibverbs demands.
                     unsafe {
                         let way = linked::way(Function::$name, caller, $first);
@@ -207,12 +207,12 @@ macro_rules! export {
             )*
         }
 
-        /// What look-ups get.
+        /// What look-ups get. As above.
         mod pooled {
             #[allow(clippy::wildcard_imports, reason = "the types of the list")]
             use super::*;
             $(
-                pub unsafe extern "C" fn $name<const PLACE: usize>($first: $first_type $(, $arg: $type)*) -> $ret {
+                pub unsafe extern "C-unwind" fn $name<const PLACE: usize>($first: $first_type $(, $arg: $type)*) -> $ret {
                     let way = library::Way { library: library::Library::of_place::<PLACE>(), caller: 0 };
                     // SAFETY: as above.
                     unsafe { control_path::$name(way, $first $(, $arg)*) }

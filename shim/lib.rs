@@ -36,8 +36,8 @@ mod vendor;
 use core::ffi::{CStr, c_int, c_void};
 use hooks::export;
 use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
+    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
 };
 
 // Besides these, [`lookup`] exports `dlsym` and `dlvsym`, and [`sudden`] `_exit` and `_Exit`.
@@ -56,6 +56,7 @@ export! {
     ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
     ibv_query_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int, init_attr: *mut ibv_qp_init_attr) -> c_int;
     ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
     mlx5dv_init_obj(obj: *mut c_void, obj_type: u64) -> c_int;
     mlx5dv_create_qp(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex, own: *mut c_void) -> *mut ibv_qp;
     mlx5dv_devx_obj_create(context: *mut ibv_context, command: *const c_void, bytes: usize, answer: *mut c_void, answer_bytes: usize) -> *mut c_void;

@@ -67,7 +67,7 @@ pub struct CqState {
     /// Engines' completions that it has room for.
     room: AtomicU32,
     /// All that there is.
-    pub extra: u32,
+    extra: AtomicU32,
     flows: QpnTable<Flow>,
     count: AtomicU32,
     /// Polled by the helper. Under the CQ's lock.
@@ -118,7 +118,7 @@ fn add(cq: *mut ibv_cq, counted: &'static Cq, extended: Option<Extended>, extra:
         extended,
         served: AtomicBool::new(false),
         room: AtomicU32::new(extra),
-        extra,
+        extra: AtomicU32::new(extra),
         flows: QpnTable::default(),
         count: AtomicU32::new(0),
         kept: SpinLock::default(),
@@ -224,6 +224,33 @@ impl CqState {
     /// Takes room for a QP's engine. False: there is none.
     pub fn reserve(&self, entries: u32) -> bool {
         self.room.fetch_update(Relaxed, Relaxed, |room| room.checked_sub(entries)).is_ok()
+    }
+
+    /// Whether a QP's engine would find room.
+    pub fn has_room(&self, entries: u32) -> bool {
+        self.room.load(Relaxed) >= entries
+    }
+
+    /// Resizes it to so many entries and those of engines: as many as a CQ of that size is made with; or at least those that
+    /// are taken. Where the device does not grant even that, the application has what it asked for, and no engine is added.
+    pub fn resize(&self, cqe: u32, mut real: impl FnMut(u32) -> c_int) -> c_int {
+        // Nobody takes any meanwhile.
+        let free = self.room.swap(0, Relaxed);
+        let taken = self.extra.load(Relaxed).saturating_sub(free);
+        for extra in extras(cqe).map(|extra| extra.max(taken)).into_iter().chain([taken]) {
+            if cqe.checked_add(extra).map(&mut real) == Some(0) {
+                self.extra.store(extra, Relaxed);
+                self.room.fetch_add(extra - taken, Relaxed);
+                return 0;
+            }
+        }
+        let rc = real(cqe);
+        if rc == 0 {
+            self.extra.store(taken, Relaxed);
+        } else {
+            self.room.fetch_add(free, Relaxed);
+        }
+        rc
     }
 
     /// Gives it back.

@@ -753,6 +753,17 @@ impl Flow {
         inner.tell();
     }
 
+    /// Its lanes have ended on both sides, and others take their place.
+    pub fn lanes_replaced(&'static self) {
+        let mut inner = self.inner.lock();
+        let Some(group) = inner.group.take() else { return };
+        self.with_locked(&mut inner, |engine, hands| {
+            group.lanes().for_each(|lane| engine.lane_revoked(lane.number, hands));
+        });
+        inner.telling.because(Single::LanesPending);
+        inner.tell();
+    }
+
     /// The provider knows of RESET.
     pub fn reset(&'static self) {
         let failed = self.cqs().filter(|cq| !cq.settle(self.qp_num())).count();

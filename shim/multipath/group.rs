@@ -1,9 +1,9 @@
 //! Lanes: the library's own QPs, one per path, shared by all QPs of a PD that are connected to one PD of another process.
 
 use super::flow::{Flow, Given};
-use super::helper;
 use super::pace::Pace;
 use super::verbs::Verbs;
+use super::{events, helper};
 use crate::state;
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -67,6 +67,8 @@ pub struct Lane {
     up: AtomicBool,
     /// Nothing arrives by it any more.
     ended: AtomicBool,
+    /// Nor at the peer: it said so.
+    ended_there: AtomicBool,
     /// Elements of a piece's list.
     max_sge: u32,
     in_flight: AtomicU32,
@@ -85,8 +87,12 @@ pub struct Group {
     pub pds: u64,
     /// Its PD.
     pub pd: *mut ibv_pd,
+    /// This side offered its lanes, and ends them.
+    pub ours: bool,
     lanes: [AtomicPtr<Lane>; MOST],
     lost: AtomicBool,
+    /// No QP is to join it any more.
+    retired: AtomicBool,
 }
 
 // SAFETY: PDs and QPs may be used by any thread; all else is `Sync` by itself.
@@ -96,8 +102,24 @@ unsafe impl Send for Group {}
 
 impl Group {
     /// Without lanes. It is never freed.
-    pub fn create(link: LinkId, pools: (u32, u32), pds: u64, pd: *mut ibv_pd) -> &'static Group {
-        Box::leak(Box::new(Group { link, pools, pds, pd, lanes: Default::default(), lost: AtomicBool::new(false) }))
+    pub fn create(link: LinkId, pools: (u32, u32), pds: u64, pd: *mut ibv_pd, ours: bool) -> &'static Group {
+        let (lost, retired) = (AtomicBool::new(false), AtomicBool::new(false));
+        Box::leak(Box::new(Group { link, pools, pds, pd, ours, lanes: Default::default(), lost, retired }))
+    }
+
+    /// No QP is to join it any more: nobody uses it, or others take its place.
+    pub fn retire(&self) {
+        self.retired.store(true, Release);
+    }
+
+    /// Whether that is so.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Acquire)
+    }
+
+    /// Whether its lanes have ended on both sides.
+    pub fn is_over(&self) -> bool {
+        self.lanes().all(Lane::is_over)
     }
 
     /// The connection is lost: nothing can be agreed on any more.
@@ -189,9 +211,12 @@ pub struct Making<'a> {
     pub given: &'a Given,
 }
 
-/// Of remote accesses, those that pieces need.
+/// Remote accesses that pieces need.
+pub const REMOTE_ACCESS: ibv_access_flags =
+    ibv_access_flags(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0);
+
 fn remote_access(given: &Given) -> u32 {
-    given.0.qp_access_flags & (ibv_access_flags::IBV_ACCESS_REMOTE_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_READ).0
+    given.0.qp_access_flags & REMOTE_ACCESS.0
 }
 
 impl Lane {
@@ -206,6 +231,7 @@ impl Lane {
         let mut init: ibv_qp_init_attr = unsafe { core::mem::zeroed() };
         (init.send_cq, init.recv_cq) = (m.cq, m.cq);
         init.qp_type = ibv_qp_type::IBV_QPT_RC;
+        init.qp_context = events::mark();
         // As it is wanted; then without records; then with what the device has.
         let mut qp = null_mut();
         let wanted = [(MAX_SGE, RECORD_BYTES as u32), (MAX_SGE, 0), (16, 0), (6, 0), (3, 0), (1, 0)];
@@ -252,6 +278,7 @@ impl Lane {
             takes_records: init.cap.max_inline_data >= RECORD_BYTES as u32,
             up: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            ended_there: AtomicBool::new(false),
             max_sge: init.cap.max_send_sge.min(MAX_SGE),
             in_flight: AtomicU32::new(0),
             pace: Pace::default(),
@@ -322,6 +349,11 @@ impl Lane {
         self.up.load(Acquire)
     }
 
+    /// Whether this is the address of its QP.
+    pub fn is_of(&self, qp: usize) -> bool {
+        self.qp.load(Acquire) as usize == qp
+    }
+
     /// It takes no more.
     pub fn set_down(&self) {
         self.up.store(false, Release);
@@ -337,6 +369,16 @@ impl Lane {
     /// Whether nothing arrives by it any more.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Acquire)
+    }
+
+    /// The peer's end takes nothing any more.
+    pub fn end_there(&self) {
+        self.ended_there.store(true, Release);
+    }
+
+    /// Whether it has ended here and there.
+    pub fn is_over(&self) -> bool {
+        self.has_ended() && self.ended_there.load(Acquire)
     }
 
     /// Whether nothing of it is in flight.

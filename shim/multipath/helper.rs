@@ -26,6 +26,8 @@ const STACK_BYTES: usize = 256 << 10;
 struct Inbox {
     events: VecDeque<Event>,
     revokes: Vec<(&'static Group, u32)>,
+    /// QPs of lanes that broke, by their addresses.
+    broken: Vec<usize>,
     /// QPs that want the peer's ring.
     wishes: Vec<&'static Flow>,
 }
@@ -63,6 +65,14 @@ pub fn wake() {
 pub fn revoke(group: &'static Group, lanes: u32) {
     if let Some(h) = get() {
         lock(&h.inbox).revokes.push((group, lanes));
+        h.wake();
+    }
+}
+
+/// The QP of a lane broke, the device says. It may be gone by now.
+pub fn broke(qp: usize) {
+    if let Some(h) = get() {
+        lock(&h.inbox).broken.push(qp);
         h.wake();
     }
 }
@@ -169,9 +179,12 @@ impl Helper {
             inbox.events.into_iter().for_each(|e| self.world().event(r, e));
             let mut world = self.world();
             inbox.revokes.into_iter().for_each(|(g, lanes)| world.revoke(r, g, lanes));
+            inbox.broken.into_iter().for_each(|qp| world.broke(qp));
             inbox.wishes.into_iter().for_each(|flow| world.want_ring(r, flow));
             feeds = world.poll_lanes(r);
-            look_again = world.give_up_expecting(Instant::now());
+            let now = Instant::now();
+            let ends = [world.give_up_expecting(now), world.retire_unused(r, now)];
+            look_again = ends.into_iter().flatten().min();
             draws = world.draw();
         }
     }

@@ -18,6 +18,7 @@
 //! All of it is asleep unless `TELEREDUCE_PATHS` asks for more than one path.
 
 pub mod cq;
+pub mod events;
 pub mod extended_cq;
 pub mod extended_send;
 pub mod flow;
@@ -51,8 +52,11 @@ use telereduce::multipath::single::Single;
 use telereduce::sync::SpinLock;
 use telereduce::telemetry::qp::Qp;
 
-/// A QP that leaves RTS waits no longer than this for its pieces.
+/// A QP that leaves RTS waits no longer than this for its pieces, and for its peer.
 const LEAVE: Duration = Duration::from_millis(1000);
+
+/// For so long after lanes were broken, something of theirs may be on its way still.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// For so long after its connection a QP expects lanes.
 const EXPECT: Duration = Duration::from_millis(1000);
@@ -115,24 +119,29 @@ impl Qps for Ours {
 pub fn enlarged_extended(ctx: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Option<ibv_qp_cap> {
     use ibv_qp_init_attr_mask as m;
     let known = m::IBV_QP_INIT_ATTR_PD.0 | m::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
-    let cap = enlarged(&attr.cap, attr.qp_type, attr.send_cq)?;
     let operations = if attr.comp_mask & m::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 == 0 { 0 } else { attr.send_ops_flags };
     let post_send = context::find(ctx)?.ops.data.post_send;
     let fits = attr.comp_mask & !known == 0 && provider::posts_plainly(post_send, operations);
-    fits.then_some(cap)
+    fits.then(|| enlarged(&attr.cap, attr.qp_type, attr.send_cq)).flatten()
 }
 
 /// What a QP is to be created with, so that its engine has room: one WR more than it would take natively. `None`: it gets no
-/// engine.
+/// engine. What it needs of the CQ is taken already: it is [`created`], or [`refused`].
 pub fn enlarged(cap: &ibv_qp_cap, qp_type: u32, send_cq: *mut rdma_sys::ibv_cq) -> Option<ibv_qp_cap> {
-    let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0 && cq::find(send_cq).is_some();
-    if !fits {
-        return None;
-    }
+    let fits = is_on() && qp_type == ibv_qp_type::IBV_QPT_RC && cap.max_send_wr > 0;
+    let cq = fits.then(|| cq::find(send_cq)).flatten()?;
     // SAFETY: a CQ that is known.
     let post_send = context::find(unsafe { (*send_cq).context })?.ops.data.post_send;
-    let natively = provider::send_queue(post_send, cap.max_send_wr);
-    Some(ibv_qp_cap { max_send_wr: natively.checked_add(EXTRA_SEND_WRS)?, ..*cap })
+    let max_send_wr = provider::send_queue(post_send, cap.max_send_wr).checked_add(EXTRA_SEND_WRS)?;
+    helper()?;
+    cq.reserve(EXTRA_CQES).then_some(ibv_qp_cap { max_send_wr, ..*cap })
+}
+
+/// A QP of this CQ comes to nothing with [`enlarged`] capabilities.
+pub fn refused(send_cq: *mut rdma_sys::ibv_cq) {
+    if let Some(cq) = cq::find(send_cq) {
+        cq.give_back(EXTRA_CQES);
+    }
 }
 
 /// A QP was created, which has no engine so far: why it has one path, as far as that is known already.
@@ -144,7 +153,9 @@ pub fn left_out(counted: &Qp, send_cq: *mut rdma_sys::ibv_cq) {
         Single::QpType
     } else if counted.spec.max_send_wr == 0 {
         Single::NoSends
-    } else if cq::find(send_cq).is_none() {
+    } else if PHASE.load(Acquire) == FAILED {
+        Single::Off
+    } else if !cq::find(send_cq).is_some_and(|cq| cq.has_room(EXTRA_CQES)) {
         Single::Cq
     } else {
         Single::Extended
@@ -165,11 +176,7 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, surplus:
         let (ctx, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).send_cq, (*qp).recv_cq) };
         let verbs = context::find(ctx).and_then(|c| verbs::Verbs::of(c.library));
         let (modify, state) = (verbs.ok_or(Single::Off)?.modify_qp, state::get().ok_or(Single::Off)?);
-        let cq = cq::find(send_cq).filter(|cq| cq.reserve(EXTRA_CQES)).ok_or(Single::Cq)?;
-        let Some(helper) = helper() else {
-            cq.give_back(EXTRA_CQES);
-            return Err(Single::Off);
-        };
+        let (cq, helper) = (cq::find(send_cq).ok_or(Single::Cq)?, helper().ok_or(Single::Off)?);
         let facts = QpFacts {
             max_send_wr: cap.max_send_wr + surplus - EXTRA_SEND_WRS,
             max_send_sge: cap.max_send_sge,
@@ -182,29 +189,46 @@ pub fn created(qp: *mut ibv_qp, counted: &'static Qp, cap: &ibv_qp_cap, surplus:
         };
         if counted.spec.opaque {
             // What it sends is not all seen.
-            cq.give_back(EXTRA_CQES);
             return Err(Single::Extended);
         }
         let receives = lengths::Receives::new(cq::find(recv_cq));
         match Flow::create(qp, counted, (modify, surplus), cq, (receives, extended), facts, state.config.split) {
             Some(flow) => helper.world().add(flow),
-            None => {
-                cq.give_back(EXTRA_CQES);
-                return Err(Single::Memory);
-            }
+            None => return Err(Single::Memory),
         }
         Ok(())
     };
     if let Err(why) = make() {
+        // SAFETY: as above.
+        refused(unsafe { (*qp).send_cq });
         telling::tell_without_engine(counted, why);
     }
 }
 
+/// The new state that `ibv_modify_qp` is asked for, if any.
+fn new_state(attr: &ibv_qp_attr, mask: u32) -> Option<u32> {
+    (mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0).then_some(attr.qp_state)
+}
+
+fn leaves(attr: &ibv_qp_attr, mask: u32) -> bool {
+    matches!(new_state(attr, mask), Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR))
+}
+
+/// Whether a connected QP is to give its peer other rights than its lanes do.
+fn changes_rights(flow: &Flow, attr: &ibv_qp_attr, mask: u32) -> bool {
+    let of_lanes = |flags: u32| flags & group::REMOTE_ACCESS.0;
+    mask & ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0 != 0
+        && flow
+            .connection
+            .lock()
+            .is_ok_and(|c| c.pool.is_some() && of_lanes(c.given.0.qp_access_flags) != of_lanes(attr.qp_access_flags))
+}
+
 /// `ibv_modify_qp` is about to be called.
 pub fn before_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) {
-    if mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
-        && matches!(attr.qp_state, ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)
+    if mask & (ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS).0 != 0
         && let Some(flow) = flow::find(qp)
+        && (leaves(attr, mask) || changes_rights(flow, attr, mask))
     {
         leave(flow);
     }
@@ -213,28 +237,34 @@ pub fn before_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) {
 /// It was called, and succeeded or not.
 pub fn after_modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32, done: bool) {
     let Some(flow) = flow::find(qp) else { return };
-    let state = (mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0).then_some(attr.qp_state);
-    if !done {
-        if matches!(state, Some(ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)) {
-            flow.resume();
-        }
-        return;
+    let (leaves, state) = (leaves(attr, mask), new_state(attr, mask));
+    // It goes on, and looks for lanes that give the rights that it has now.
+    let again = !leaves && changes_rights(flow, attr, mask);
+    if done {
+        note(flow, attr, mask);
     }
-    note(flow, attr, mask);
+    if again || leaves && !done {
+        flow.resume();
+    }
     match state {
         // A QP that is only written to may stay here.
-        Some(ibv_qp_state::IBV_QPS_RTR) => claim(flow, false),
-        Some(ibv_qp_state::IBV_QPS_RTS) => {
+        Some(ibv_qp_state::IBV_QPS_RTR) if done => claim(flow, false),
+        Some(ibv_qp_state::IBV_QPS_RTS) if done => {
             flow.state_changed(State::Ready);
             claim(flow, true);
         }
-        Some(ibv_qp_state::IBV_QPS_RESET) => {
+        Some(ibv_qp_state::IBV_QPS_RESET) if done => {
             flow.reset();
             if let Ok(mut c) = flow.connection.lock() {
                 *c = flow::Connection::default();
             }
         }
-        Some(ibv_qp_state::IBV_QPS_ERR) => flow.state_changed(State::Error),
+        Some(ibv_qp_state::IBV_QPS_ERR) if done => flow.state_changed(State::Error),
+        _ if again => {
+            let sends = flow.connection.lock().is_ok_and(|c| c.psns.is_some_and(|p| p.send != Psn::UNKNOWN));
+            flow.because(Single::Pending);
+            claim(flow, sends);
+        }
         _ => {}
     }
 }
@@ -333,19 +363,21 @@ fn leave(flow: &'static Flow) {
         c.pair
     });
     let (Some(r), Some(pair)) = (helper.rendezvous(), pair) else { return };
-    let asked = world.going(r, flow, pair);
+    let departure = world.going(r, flow, pair);
     if flow.lost_its_link() {
         // The peer cannot be asked, and may still write.
-        world.break_lanes_of(flow);
+        world.break_lanes_of(flow, None);
     }
+    // A peer that let an earlier departure wait is given no time.
+    let end = if departure.as_ref().is_some_and(|d| world.is_mute(d.link)) { Instant::now() } else { end };
     drop(world);
+    let answered = || departure.as_ref().and_then(|d| d.epoch).is_none_or(|e| flow.answered.load(Acquire) >= e);
     // A lane that ended here takes nothing any more, whatever the peer says.
-    let answered = || asked.is_none_or(|epoch| flow.answered.load(Acquire) >= epoch) || flow.lanes_ended();
-    while !(flow.is_quiet() && answered()) {
-        if Instant::now() > end {
-            helper.world().break_lanes_of(flow);
+    while !(flow.is_quiet() && (answered() || flow.lanes_ended())) {
+        if Instant::now() >= end {
+            let broken = helper.world().give_up(flow, departure.as_ref(), answered());
             helper::wake();
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep((broken + SETTLE).saturating_duration_since(Instant::now()));
             break;
         }
         std::thread::sleep(Duration::from_micros(50));
@@ -360,6 +392,8 @@ pub fn before_destroy(qp: *mut ibv_qp) -> Option<&'static Flow> {
     flow.hide();
     if let Some(h) = helper::get() {
         h.world().remove(flow);
+        // It may have been the last one on its lanes.
+        helper::wake();
     }
     Some(flow)
 }
@@ -381,14 +415,14 @@ pub fn destroyed(flow: &'static Flow, done: bool) {
 /// A PD is about to go.
 pub fn pd_goes(pd: *mut ibv_pd) {
     if let Some(h) = helper::get() {
-        h.world().pd_goes(pd);
+        h.world().pd_goes(h.rendezvous(), pd);
     }
 }
 
 /// A context is about to be closed.
 pub fn context_goes(ctx: *mut ibv_context) {
     if let Some(h) = helper::get() {
-        h.world().context_goes(ctx);
+        h.world().context_goes(h.rendezvous(), ctx);
     }
 }
 

@@ -1,16 +1,18 @@
 //! What exists on the multi-path side: pools, groups of lanes, the CQs of lanes, the QPs that use them; and what the side
 //! channel's events do to it. One lock, held by the helper thread while it works, and by hooks of control calls.
 
+use super::events;
 use super::flow::{Flow, Given};
 use super::group::{Group, Lane, Making, ROOM};
 use super::verbs::Verbs;
 use crate::context;
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering::SeqCst, fence};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_gid_entry, ibv_pd, ibv_wc, ibv_wc_status};
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use telereduce::config::Config;
 use telereduce::control::Reason;
 use telereduce::control::api::{Event, LinkId, OurQp};
@@ -30,6 +32,8 @@ mod reasons;
 const LANE_CQE: [c_int; 3] = [16_384, 4096, 1024];
 /// Completions polled at once.
 const BATCH: usize = 16;
+/// Lanes of a connection that lives are kept for so long when no pair needs them any more.
+const UNUSED: Duration = Duration::from_secs(2);
 
 /// A PD of this process on one port: QPs of it that are alike share lanes.
 struct Pool {
@@ -58,6 +62,15 @@ struct Leaving {
     epoch: u64,
 }
 
+/// A QP of this side leaves a pair.
+pub struct Departure {
+    /// Where the peer was told.
+    pub link: LinkId,
+    /// Number of the answer to wait for; `None`: none will come.
+    pub epoch: Option<u64>,
+    pools: (u32, u32),
+}
+
 /// Everything.
 #[derive(Default)]
 pub struct World {
@@ -79,6 +92,12 @@ pub struct World {
     /// Pairs that are agreed on: their link, and the pools of both sides.
     pairs: HashMap<QpPair, (LinkId, (u32, u32))>,
     leaving: Vec<Leaving>,
+    /// Groups of ours that no pair needs, and when they end.
+    unused: Vec<(&'static Group, Instant)>,
+    /// Pairs or their QPs came or went since these were looked for.
+    changed: Cell<bool>,
+    /// Links over which a departure was not answered in time, and nothing came since; when lanes of each were last broken.
+    mute: HashMap<LinkId, Instant>,
     epochs: u64,
 }
 
@@ -101,12 +120,14 @@ impl World {
         self.count_users();
     }
 
-    /// Destroys the lanes of connections that are lost, once no QP counts on them and nothing is in flight.
+    /// Destroys lanes of connections that are lost, and those that have ended on both sides, once no QP counts on them and
+    /// nothing is in flight.
     fn reap(&mut self) {
-        if !self.groups.iter().any(|g| g.is_lost()) {
+        if !self.groups.iter().any(|g| g.is_lost() || g.is_over()) {
             return;
         }
-        let dead = |g: &&&'static Group| g.is_lost() && self.users(g).next().is_none();
+        let over = |g: &Group| g.is_over() && (g.is_retired() || !self.is_paired(g));
+        let dead = |g: &&&'static Group| (g.is_lost() || over(g)) && self.users(g).next().is_none();
         let dead: Vec<&'static Group> = self.groups.iter().filter(dead).copied().collect();
         for g in dead {
             let Some(c) = self.cq_of(g) else { continue };
@@ -114,8 +135,10 @@ impl World {
             if g.lanes().all(Lane::is_idle) {
                 g.lanes().for_each(|l| l.destroy(&c.verbs));
                 self.groups.retain(|other| !core::ptr::eq(*other, g));
-                self.ends.retain(|(link, id), _| *link != g.link || id.pds != g.pds);
-                self.offered.retain(|(link, id), _| *link != g.link || id.pds != g.pds);
+                for at in g.lanes().map(|l| (g.link, g.id(l))) {
+                    self.ends.remove(&at);
+                    self.offered.remove(&at);
+                }
             }
         }
     }
@@ -136,6 +159,51 @@ impl World {
             *end > now
         });
         self.expecting.iter().map(|(_, end)| *end).min()
+    }
+
+    /// Ends lanes that no pair has needed for [`UNUSED`]: this side does, where it offered them. A pair that comes later, or is
+    /// just coming, gets others: what this side offers, it offers after the end of all that it offered before for the same
+    /// pools, and the peer takes it so. When to look again.
+    pub fn retire_unused(&mut self, r: &Rendezvous, now: Instant) -> Option<Instant> {
+        if self.changed.take() || self.unused.iter().any(|(_, end)| *end <= now) {
+            let end_of = |g: &Group| self.unused.iter().find(|(u, _)| core::ptr::eq(*u, g)).map(|(_, end)| *end);
+            let is_unused = |g: &&&'static Group| g.ours && !g.is_retired() && !g.is_lost() && !self.is_paired(g);
+            let all = self.groups.iter().filter(is_unused).copied();
+            let (quiet, busy): (Vec<_>, Vec<_>) = all.partition(|g| self.users(g).all(|f| f.is_quiet()));
+            // Their pieces' completions lead here again.
+            self.changed.set(!busy.is_empty());
+            let all = quiet.into_iter().map(|g| (g, end_of(g).unwrap_or(now + UNUSED)));
+            let (due, later): (Vec<_>, Vec<_>) = all.partition(|(_, end)| *end <= now);
+            self.unused = later;
+            due.into_iter().for_each(|(g, _)| self.retire(r, g));
+        }
+        self.unused.iter().map(|(_, end)| *end).min()
+    }
+
+    fn retire(&self, r: &Rendezvous, group: &'static Group) {
+        let Some(c) = self.cq_of(group) else { return };
+        group.retire();
+        for lane in group.lanes() {
+            lane.break_off(&c.verbs);
+            r.send(group.link, RevokeLane { lane: group.id(lane) }.into());
+            self.users(group).for_each(|f| f.lane_down(lane.number, false));
+        }
+    }
+
+    /// The peer offers new lanes in place of these, of which it has ended its own ends.
+    fn replace(&self, group: &'static Group) {
+        let Some(c) = self.cq_of(group) else { return };
+        group.retire();
+        for lane in group.lanes() {
+            lane.break_off(&c.verbs);
+            lane.end_there();
+        }
+        self.users(group).for_each(Flow::lanes_replaced);
+    }
+
+    /// Whether there are QPs that may use lanes of a group, now or soon.
+    fn is_paired(&self, group: &Group) -> bool {
+        self.pairs.values().any(|at| *at == (group.link, group.pools))
     }
 
     fn expects_no_more(&mut self, pair: &QpPair) {
@@ -196,7 +264,7 @@ impl World {
         let cq = unsafe {
             let fd = (*channel).fd;
             libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK);
-            LANE_CQE.iter().map(|cqe| (verbs.create_cq)(ctx, *cqe, null_mut(), channel, 0)).find(|cq| !cq.is_null())
+            LANE_CQE.iter().map(|cqe| (verbs.create_cq)(ctx, *cqe, events::mark(), channel, 0)).find(|cq| !cq.is_null())
         }
         .unwrap_or(null_mut());
         if cq.is_null() {
@@ -293,15 +361,22 @@ impl World {
     }
 
     fn group(&self, link: LinkId, pools: (u32, u32)) -> Option<&'static Group> {
-        self.groups.iter().find(|g| g.link == link && g.pools == pools).copied()
+        self.groups.iter().find(|g| g.link == link && g.pools == pools && !g.is_retired()).copied()
     }
 
-    fn group_of(&self, link: LinkId, pds: u64) -> Option<&'static Group> {
-        self.groups.iter().find(|g| g.link == link && g.pds == pds).copied()
+    /// That of a lane, if it is not another's of this number by now.
+    fn group_of(&self, link: LinkId, id: LaneId) -> Option<&'static Group> {
+        let this = |g: &&&'static Group| {
+            g.link == link && g.pds == id.pds && g.lane(usize::from(id.lane)).is_some_and(|l| l.epoch == id.epoch)
+        };
+        self.groups.iter().find(this).copied()
     }
 
     /// The side channel's event.
     pub fn event(&mut self, r: &Rendezvous, event: Event) {
+        if let Event::Paired { link, .. } | Event::Message { link, .. } | Event::Lost { link, .. } = &event {
+            self.mute.remove(link);
+        }
         match event {
             Event::Paired { pair, link, process, pool, .. } => {
                 let here = |f: &&'static Flow| f.connection.lock().is_ok_and(|c| !c.left);
@@ -355,7 +430,7 @@ impl World {
         let Some(pool) = self.pools.get(pools.0 as usize) else { return };
         let (pd, paths) = (pool.pd, pool.paths.clone());
         let pds = u64::from(pools.0) << 32 | u64::from(pools.1);
-        let group = Group::create(link, pools, pds, pd);
+        let group = Group::create(link, pools, pds, pd, true);
         self.groups.push(group);
         self.epochs += 1;
         let (epoch, all) = (self.epochs, paths.len());
@@ -424,12 +499,12 @@ impl World {
                 self.lanes_failed(link, pools_of(o.lane), 1, true);
             }
             Message::LaneRefuse(l) => {
-                if let Some(group) = self.group_of(link, l.lane.pds) {
+                if let Some(group) = self.group_of(link, l.lane) {
                     self.lanes_failed(link, group.pools, 1, false);
                 }
             }
             Message::LaneAccept(a) => {
-                let Some(group) = self.group_of(link, a.lane.pds) else { return };
+                let Some(group) = self.group_of(link, a.lane) else { return };
                 if self.connect(group, a.lane, &a.end) {
                     r.send(link, LaneReady { lane: a.lane }.into());
                     self.set_up(group, a.lane, &a.end);
@@ -438,7 +513,7 @@ impl World {
                 }
             }
             Message::LaneReady(l) => {
-                if let Some(group) = self.group_of(link, l.lane.pds)
+                if let Some(group) = self.group_of(link, l.lane)
                     && let Some(theirs) = self.offered.get(&(link, l.lane)).copied()
                 {
                     self.set_up(group, l.lane, &theirs);
@@ -449,8 +524,9 @@ impl World {
                 r.send(link, LaneRevoked { lane: l.lane }.into());
             }
             Message::LaneRevoked(l) => {
-                if let Some(group) = self.group_of(link, l.lane.pds) {
+                if let Some(group) = self.group_of(link, l.lane) {
                     let number = usize::from(l.lane.lane);
+                    group.lane(number).into_iter().for_each(Lane::end_there);
                     self.users(group).for_each(|f| f.lane_revoked(number));
                 }
             }
@@ -510,6 +586,10 @@ impl World {
     fn accept(&mut self, r: &Rendezvous, link: LinkId, o: &LaneOffer) -> bool {
         let pools = pools_of(o.lane);
         let number = usize::from(o.lane.lane);
+        let earlier = |g: &&'static Group| g.lane(number).is_some_and(|l| l.epoch != o.lane.epoch);
+        if let Some(group) = self.group(link, pools).filter(earlier) {
+            self.replace(group);
+        }
         let Some(pool) = self.pools.get(pools.0 as usize) else { return false };
         // Only who has a QP of that pool connected to one of ours may have lanes to it.
         if !self.pairs.values().any(|p| *p == (link, pools)) {
@@ -518,7 +598,7 @@ impl World {
         let Some(path) = pool.paths.get(number).copied() else { return false };
         let pd = pool.pd;
         let group = self.group(link, pools).unwrap_or_else(|| {
-            let group = Group::create(link, pools, o.lane.pds, pd);
+            let group = Group::create(link, pools, o.lane.pds, pd, false);
             self.groups.push(group);
             group
         });
@@ -537,12 +617,13 @@ impl World {
 
     /// A lane is not to be used any more.
     fn broken(&self, link: LinkId, id: LaneId, by_peer: bool) {
-        let Some(group) = self.group_of(link, id.pds) else { return };
+        let Some(group) = self.group_of(link, id) else { return };
         let number = usize::from(id.lane);
         let Some(lane) = group.lane(number).filter(|l| l.epoch == id.epoch) else { return };
         lane.set_down();
         if by_peer && let Some(c) = self.cq_of(group) {
             lane.break_off(&c.verbs);
+            lane.end_there();
         }
         self.users(group).for_each(|f| f.lane_down(number, false));
     }
@@ -568,34 +649,78 @@ impl World {
         }
     }
 
-    /// A QP is about to leave RTS: tells the peer, and returns the number of the answer to wait for.
-    pub fn going(&mut self, r: &Rendezvous, flow: &Flow, pair: QpPair) -> Option<u64> {
-        let (link, _) = self.pairs.remove(&pair)?;
-        self.epochs += 1;
-        // What an earlier departure came to says nothing of this one.
-        flow.answered.store(0, core::sync::atomic::Ordering::Release);
-        r.send(link, QpGoing { pair, epoch: self.epochs }.into()).then_some(self.epochs)
-    }
-
-    /// A QP did not become quiet: its lanes end, here.
-    pub fn break_lanes_of(&self, flow: &Flow) {
-        for g in self.groups.iter().filter(|g| flow.is_of(g)) {
-            let Some(c) = self.cq_of(g) else { continue };
-            g.lanes().for_each(|l| l.break_off(&c.verbs));
+    /// The QP at this address, of a lane if it still is one, broke.
+    pub fn broke(&self, qp: usize) {
+        for (lane, group) in self.lanes.iter().filter(|(lane, _)| lane.is_of(qp)) {
+            let Some(c) = self.cq_of(group) else { continue };
+            lane.break_off(&c.verbs);
+            self.users(group).for_each(|f| f.lane_down(lane.number, false));
         }
     }
 
-    /// Destroys all lanes of a PD that no QP uses any more.
-    pub fn pd_goes(&mut self, pd: *mut ibv_pd) {
+    /// A QP is about to leave RTS: tells the peer, if it has one.
+    pub fn going(&mut self, r: &Rendezvous, flow: &Flow, pair: QpPair) -> Option<Departure> {
+        let (link, pools) = self.pairs.remove(&pair)?;
+        self.changed.set(true);
+        self.epochs += 1;
+        // What an earlier departure came to says nothing of this one.
+        flow.answered.store(0, core::sync::atomic::Ordering::Release);
+        let epoch = r.send(link, QpGoing { pair, epoch: self.epochs }.into()).then_some(self.epochs);
+        Some(Departure { link, epoch, pools })
+    }
+
+    /// Ends, here, all lanes by which pieces of a QP, or of its peer, may still come. Whether any had not ended.
+    pub fn break_lanes_of(&self, flow: &Flow, departure: Option<&Departure>) -> bool {
+        // The peer may use lanes that this side's QP has not joined yet.
+        let of_pair = |g: &Group| departure.is_some_and(|d| (d.link, d.pools) == (g.link, g.pools));
+        let mut any = false;
+        for g in self.groups.iter().filter(|g| of_pair(g) || flow.is_of(g)) {
+            let Some(c) = self.cq_of(g) else { continue };
+            for l in g.lanes().filter(|l| !l.has_ended()) {
+                l.break_off(&c.verbs);
+                any = true;
+                self.users(g).for_each(|f| f.lane_down(l.number, false));
+            }
+        }
+        any
+    }
+
+    /// Whether the peer let a departure wait for its answer, and has said nothing since.
+    pub fn is_mute(&self, link: LinkId) -> bool {
+        self.mute.contains_key(&link)
+    }
+
+    /// A QP did not become quiet in time, or the peer did not answer: its lanes end, here. When the last of them did.
+    pub fn give_up(&mut self, flow: &Flow, departure: Option<&Departure>, answered: bool) -> Instant {
+        let (broke, now) = (self.break_lanes_of(flow, departure), Instant::now());
+        let Some(d) = departure.filter(|_| !answered) else { return now };
+        let last = self.mute.entry(d.link).or_insert(now);
+        if broke {
+            *last = now;
+        }
+        *last
+    }
+
+    /// Destroys all lanes of a PD that no QP uses any more, and tells the peers.
+    pub fn pd_goes(&mut self, r: Option<&Rendezvous>, pd: *mut ibv_pd) {
         // SAFETY: QPs of the application that exist.
         if self.flows.iter().any(|f| unsafe { (*f.qp()).pd } == pd) {
             return;
         }
-        for g in self.groups.iter().filter(|g| g.pd == pd) {
-            let Some(c) = self.cq_of(g) else { continue };
-            g.lanes().for_each(|l| l.destroy(&c.verbs));
+        let (gone, kept): (Vec<_>, Vec<_>) = self.groups.iter().partition(|g| g.pd == pd);
+        for g in gone {
+            let Some(verbs) = self.cq_of(g).map(|c| c.verbs) else { continue };
+            for l in g.lanes() {
+                l.destroy(&verbs);
+                let id = g.id(l);
+                self.ends.remove(&(g.link, id));
+                self.offered.remove(&(g.link, id));
+                if let Some(r) = r.filter(|_| !g.is_lost()) {
+                    r.send(g.link, RevokeLane { lane: id }.into());
+                }
+            }
         }
-        self.groups.retain(|g| g.pd != pd);
+        (self.groups, self.changed) = (kept, Cell::new(true));
         // Numbers of pools stay as they are.
         self.pools.iter_mut().filter(|p| p.pd == pd).for_each(|p| {
             (p.pd, p.ctx) = (null_mut(), null_mut());
@@ -604,9 +729,9 @@ impl World {
     }
 
     /// Destroys all that is ours in a context.
-    pub fn context_goes(&mut self, ctx: *mut ibv_context) {
+    pub fn context_goes(&mut self, r: Option<&Rendezvous>, ctx: *mut ibv_context) {
         let pds: Vec<_> = self.pools.iter().filter(|p| p.ctx == ctx).map(|p| p.pd).collect();
-        pds.into_iter().for_each(|pd| self.pd_goes(pd));
+        pds.into_iter().for_each(|pd| self.pd_goes(r, pd));
         self.cqs.retain(|c| {
             let goes = c.ctx == ctx;
             if goes {
@@ -621,6 +746,7 @@ impl World {
     }
 
     fn count_users(&self) {
+        self.changed.set(true);
         for g in &self.groups {
             let users = self.users(g).count() as u32;
             g.lanes().for_each(|l| l.serves(users));

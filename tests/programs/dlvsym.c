@@ -2,10 +2,11 @@
  * the context. As collectives libraries do: by dlvsym, calls that may be missing included, and the data path on a thread
  * of its own.
  *
- *   dlvsym [--dlsym] [--mixed] [--default] [--deepbind] [--global] [--dlmopen] [--again] [LIBRARY...]
+ *   dlvsym [--dlsym] [--mixed] [--default] [--deepbind] [--global] [--dlmopen] [--again] [--cancel] [LIBRARY...]
  *
  * Several libraries are used at the same time. --dlsym: plain dlsym instead; --mixed: in turn; --default: on RTLD_DEFAULT,
- * where --global put them; --dlmopen: in a namespace of its own; --again: loaded, used and unloaded several times.
+ * where --global put them; --dlmopen: in a namespace of its own; --again: loaded, used and unloaded several times;
+ * --cancel: a thread that waits for asynchronous events is cancelled.
  */
 #define CALLS(X) \
 	X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device) \
@@ -25,7 +26,7 @@
 
 #undef ibv_query_port
 
-static bool plain, mixed, on_default, deepbind, global, own_namespace, again;
+static bool plain, mixed, on_default, deepbind, global, own_namespace, again, cancels;
 
 static void *find(void *lib, const char *name, const char *version, bool optional)
 {
@@ -69,11 +70,30 @@ static void *work(void *f)
 	return NULL;
 }
 
+static void *sleep_for_good(void *f)
+{
+	struct ibv_async_event event;
+
+	((struct flow *)f)->ibv_get_async_event_p(((struct flow *)f)->ctx, &event);
+	return NULL;
+}
+
+/* As it is done with a thread that waits for asynchronous events. */
+static void cancel_a_sleeper(struct flow *f)
+{
+	pthread_t thread;
+	void *result;
+
+	CHECK(!pthread_create(&thread, NULL, sleep_for_good, f));
+	CHECK(!pthread_cancel(thread) && !pthread_join(thread, &result) && result == PTHREAD_CANCELED);
+}
+
 int main(int argc, char **argv)
 {
 	const struct { const char *name; bool *flag; } flags[] = {
 		{ "--dlsym", &plain }, { "--mixed", &mixed }, { "--default", &on_default }, { "--deepbind", &deepbind },
 		{ "--global", &global }, { "--dlmopen", &own_namespace }, { "--again", &again },
+		{ "--cancel", &cancels },
 	};
 	const char *name[16] = { "libibverbs.so" };
 	struct flow flow[16] = { 0 };
@@ -103,6 +123,8 @@ int main(int argc, char **argv)
 		for (int i = 0; i < n; i++) {
 			CHECK(!pthread_create(&thread, NULL, work, &flow[i]));
 			CHECK(!pthread_join(thread, NULL));
+			if (cancels)
+				cancel_a_sleeper(&flow[i]);
 			flow_report_qp(reported++, &flow[i]);
 		}
 		for (int i = 0; i < n; i++)

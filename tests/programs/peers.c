@@ -5,43 +5,9 @@
  *   peers COUNT [--of SIDE] [--one I] [--same] [--skip K]    members 0 to COUNT - 1 (of side 0 or 1 alone), and I too
  *
  * Prints `ready` when all are in RTS; they stay until stdin closes. */
-#include "common.h"
+#include "pair.h"
 
 #include <sys/wait.h>
-
-#define NUMBERS 4096
-
-static uint32_t first_number(long member) { return (uint32_t)(NUMBERS * (member + 1)); }
-
-static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_cq *cq)
-{
-	struct ibv_qp_init_attr init = {
-		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
-	};
-	struct ibv_qp *qp = ibv_create_qp(pd, &init);
-
-	CHECK(qp);
-	return qp;
-}
-
-static void connect_to(struct ibv_qp *qp, struct ibv_context *ctx, int port, int peer_port, uint32_t peer)
-{
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
-
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = 1, .max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = (uint8_t)port, .grh = { .sgid_index = 1, .hop_limit = 64 } },
-	};
-	CHECK(!ibv_query_gid(ctx, (uint8_t)peer_port, 1, &a.ah_attr.grh.dgid));
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1 };
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					     IBV_QP_MAX_QP_RD_ATOMIC));
-}
 
 static void until_stdin_closes(void)
 {
@@ -61,10 +27,10 @@ static int member(long i, bool same, long skip)
 
 	CHECK(cq);
 	ibv_free_device_list(list);
-	qp = create(pd, cq);
+	qp = pair_create(pd, cq);
 	CHECK(qp->qp_num == first_number(i));
 	for (long n = 0; n < skip; n++)
-		CHECK(!ibv_destroy_qp(create(pd, cq)));
+		CHECK(!ibv_destroy_qp(pair_create(pd, cq)));
 	connect_to(qp, ctx, same ? 1 : 1 + (int)(i & 1), same ? 1 : 2 - (int)(i & 1), first_number(i ^ 1));
 	CHECK(write(1, ".", 1) == 1);
 	until_stdin_closes();
@@ -81,8 +47,7 @@ static void start(char **argv, long i, int out)
 	CHECK(child >= 0);
 	if (child)
 		return;
-	snprintf(name, sizeof(name), "%u", first_number(i));
-	setenv("NULLVERBS_QPN_BASE", name, 1);
+	number_from(i);
 	snprintf(name, sizeof(name), "%ld", i);
 	setenv("PEERS_MEMBER", name, 1);
 	CHECK(dup2(out, 1) == 1);

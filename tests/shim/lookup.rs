@@ -45,6 +45,8 @@ counted! {
     two_copies_by_dlsym: format!("dlvsym --dlsym {TWO}");
     two_copies_bound_deeply: format!("dlvsym --deepbind {TWO}");
     loaded_and_unloaded: "dlvsym --again";
+    a_thread_that_waits_for_events_is_cancelled: "dlvsym --cancel";
+    a_thread_that_waits_for_events_of_another_copy_is_cancelled: format!("dlvsym --cancel {TWO}");
     two_copies_loaded_and_unloaded: format!("dlvsym --again --mixed {TWO}");
     a_plugin: plugins("", &["plugin"]);
     a_plugin_with_a_copy_of_its_own: plugins("", &["plugin-vendored"]);

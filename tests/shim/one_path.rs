@@ -74,6 +74,17 @@ fn an_address_that_is_not_this_host_s_cannot_be_listened_at() {
     assert_eq!(reasons(&s), ["no_sockets"]);
 }
 
+/// A CQ has room for some engines at least; one that is resized for more QPs, for theirs. A QP that gets none is as natively.
+#[test]
+fn a_cq_that_is_resized_has_room_for_more_engines() {
+    let (_, s) = exact("cq_room", &[FOUR]);
+    // The device counts on from one QP to the next.
+    let mut all: Vec<(u32, &str)> = s.qps.iter().map(|q| (q.qp_num, why(q))).collect();
+    all.sort_unstable();
+    let without: Vec<usize> = (0..40).filter(|i| all[*i].1 == "cq").collect();
+    assert_eq!((all.len(), without), (40, vec![16, 17, 18, 19]), "{all:?}");
+}
+
 #[test]
 fn a_side_channel_that_cannot_start_is_said_once() {
     let dir = Dir::new();

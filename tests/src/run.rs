@@ -1,7 +1,7 @@
 //! Running programs: with a time limit, a clean environment, and a segment directory of their own.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -366,6 +366,14 @@ impl Live {
     /// It does not come.
     pub fn wait_for(&mut self, wanted: &str) {
         while self.next_line().unwrap_or_else(|| panic!("no line {wanted:?} after {:?}", self.said)) != wanted {}
+    }
+
+    /// Writes to its stdin.
+    ///
+    /// # Panics
+    /// It does not read.
+    pub fn tell(&mut self, text: &str) {
+        self.child.stdin.as_mut().expect("a live program's").write_all(text.as_bytes()).expect("a reader");
     }
 
     fn next_line(&mut self) -> Option<String> {

@@ -1,5 +1,6 @@
 /* Asynchronous events: a list per context, counted by the eventfd that async_fd is. */
 #include "nullverbs.h"
+#include "script.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -94,4 +95,17 @@ void ibv_ack_async_event(struct ibv_async_event *ev)
 	default:
 		ack(&ev->element.qp->mutex, &ev->element.qp->cond, &ev->element.qp->events_completed);
 	}
+}
+
+int nullverbs_raise(uint32_t qpn, int event_type)
+{
+	struct nv_qp *qp;
+
+	nv_lock();
+	qp = nv_qpn_find_any(qpn);
+	if (qp)
+		nv_raise_async(qp->base.context, (enum ibv_event_type)event_type,
+			       event_type == IBV_EVENT_CQ_ERR ? (void *)qp->base.send_cq : (void *)qp);
+	nv_unlock();
+	return qp ? 0 : ENOENT;
 }

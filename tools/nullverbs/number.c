@@ -80,6 +80,18 @@ void nv_qpn_each(struct nv_device *dev, void (*f)(struct nv_qp *, void *), void 
 				f(dev->qpn_page[p][i], arg);
 }
 
+int nullverbs_access(uint32_t qpn, unsigned *flags)
+{
+	struct nv_qp *qp;
+
+	nv_lock();
+	qp = nv_qpn_find_any(qpn);
+	if (qp)
+		*flags = qp->attr.qp_access_flags;
+	nv_unlock();
+	return qp ? 0 : ENOENT;
+}
+
 int nullverbs_reuse_qpn(uint32_t qpn)
 {
 	if (!qpn || qpn > 0xffffff)

@@ -2,7 +2,7 @@
  *
  * Programs find these with dlsym(RTLD_DEFAULT, ...), so that the same binary also runs over another libibverbs.
  * All of them return 0 or an errno value. A QP is named by its number; when several devices have a QP of that
- * number, the first device in list order is meant. Only nullverbs_reuse_qpn works in null mode as well.
+ * number, the first device in list order is meant. Only what says so works in null mode as well.
  */
 #ifndef NULLVERBS_SCRIPT_H
 #define NULLVERBS_SCRIPT_H
@@ -21,7 +21,15 @@ int nullverbs_fail_post(uint32_t qp_num, unsigned after_n_wrs, int err);
  * off: everything held is executed at once, in post order. ERR and RESET act on held WRs as on any other. */
 int nullverbs_hold(uint32_t qp_num, int on);
 
-/* The next QP created, on whichever device, gets this number (EBUSY at creation if it is taken there). */
+/* An asynchronous event of the QP's, IBV_EVENT_QP_FATAL and so on; of its send CQ's, if it is IBV_EVENT_CQ_ERR. Nothing else
+ * becomes of either. In null mode as well. */
+int nullverbs_raise(uint32_t qp_num, int event_type);
+
+/* The access flags (enum ibv_access_flags) that the QP gives its peer. In null mode as well. */
+int nullverbs_access(uint32_t qp_num, unsigned *flags);
+
+/* The next QP created, on whichever device, gets this number (EBUSY at creation if it is taken there). In null mode
+ * as well. */
 int nullverbs_reuse_qpn(uint32_t qpn);
 
 #endif

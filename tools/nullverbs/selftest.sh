@@ -66,6 +66,11 @@ check unpolled '^total .* send_wr_outstanding 11 send_bytes_outstanding 8500 ' u
 check unpolled_exit '^total .* send_wr_outstanding 11 ' unpolled --exit
 check hold_live '^qp 0 .* send_wr_outstanding 24 send_bytes_outstanding 98304 ' hold_live
 check events '^cq_events 43' events
+check lane_events '^ready' lane_events
+check stopped_peer '^ready' stopped_peer 10
+check reconnect '^ready' reconnect --rounds 3
+check rights '^ready' rights
+check cq_room '^total send_wr_posted 40 ' cq_room
 for abi in old short future now; do
 	check abi_$abi '^total send_wr_posted 5 .* recv_wr_completed 5 ' abi $abi
 done
