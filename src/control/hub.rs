@@ -159,7 +159,7 @@ impl Hub {
         }
         let against = match gid::ip(pair.mine.gid).and(gid::ip(pair.yours.gid)) {
             Err(reason) => Some(reason),
-            Ok(_) if self.parts.qps.find(&pair.yours).is_some() => Some(Reason::Loopback),
+            Ok(_) if self.is_own(&pair) => Some(Reason::Loopback),
             Ok(_) => (self.pursuits.len() >= self.parts.limits.claims).then_some(Reason::Limit),
         };
         if let Some(reason) = against {

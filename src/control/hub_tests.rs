@@ -135,6 +135,23 @@ fn gids_without_ip_and_own_qps_fail_at_once() {
 }
 
 #[test]
+fn a_qp_that_is_connected_to_one_of_its_own_process_finds_that_out_when_that_one_is_connected() {
+    for early in [false, true] {
+        let (mut net, _) = two();
+        let own = net.connect((0, 40), (0, 41));
+        let theirs = net.nodes[0].qps.find(&own.yours).unwrap();
+        net.nodes[0].qps.remove(&own.yours);
+        net.claim(0, own);
+        if !early {
+            net.pass(SECOND / 100);
+        }
+        net.nodes[0].qps.set(own.yours, theirs);
+        net.pass(SECOND);
+        assert_eq!(net.failures(0, own), [Reason::Loopback], "early: {early}");
+    }
+}
+
+#[test]
 fn the_owner_behind_a_shared_port_is_found_by_redirect() {
     let (mut net, directory) = (Net::default(), Table::default());
     let a = net.add(1, 1, 0, &Table::default(), LIMITS);

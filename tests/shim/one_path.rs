@@ -31,10 +31,15 @@ fn reasons(s: &SegmentJson) -> Vec<&str> {
 
 /// What one sees of a program that runs, once the reason of QP `at` is known.
 fn when_known(dir: &Dir, live: &Live, at: usize) -> SegmentJson {
+    when_it_is(dir, live, at, |why| why != "pending")
+}
+
+/// Likewise, once it is as wanted.
+fn when_it_is(dir: &Dir, live: &Live, at: usize, wanted: impl Fn(&str) -> bool) -> SegmentJson {
     let until = Instant::now() + LIMIT;
     loop {
         let s = dir.read(live.pid());
-        if why(&s.qps[at]) != "pending" || Instant::now() > until {
+        if wanted(why(&s.qps[at])) || Instant::now() > until {
             return s;
         }
         sleep(Duration::from_millis(5));
@@ -98,7 +103,7 @@ fn a_side_channel_that_cannot_start_is_said_once() {
 fn the_process_itself_is_no_peer() {
     let dir = Dir::new();
     let live = started("hold_live", &LOOPBACK, &dir);
-    let s = when_known(&dir, &live, 0);
+    let s = when_it_is(&dir, &live, 0, |why| why == "loopback");
     assert_eq!(why(&s.qps[0]), "loopback");
     live.finish().silent();
 }

@@ -99,8 +99,16 @@ impl Hub {
         self.parts.directory.port_of(&pair.yours).filter(|port| *port != 0)
     }
 
+    /// Whether the peer's QP is this process's, too, as far as is known: it is from its own RTR on.
+    pub(super) fn is_own(&self, pair: &QpPair) -> bool {
+        self.parts.qps.find(&pair.yours).is_some()
+    }
+
     /// As [`Hub::ask`], after some time: the owner may have appeared.
     pub(super) fn ask_again(&mut self, pair: QpPair, now_ns: u64) {
+        if self.is_own(&pair) {
+            return self.give_up(pair, Reason::Loopback);
+        }
         let elsewhere = self.owner_here(&pair);
         if let Some(pursuit) = self.pursuits.get_mut(&pair) {
             pursuit.aim(elsewhere);
@@ -171,6 +179,9 @@ impl Hub {
         if let Some(pursuit) = self.pursuits.get_mut(&pair)
             && pursuit.ticket == ticket
         {
+            if reason == Reason::Loopback && self.parts.qps.find(&pair.yours).is_some() {
+                return self.give_up(pair, reason);
+            }
             let next = pursuit.failed(reason, now_ns);
             self.go_on(pair, next, now_ns);
         }
