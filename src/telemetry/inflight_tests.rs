@@ -210,6 +210,7 @@ fn poster_and_poller_on_two_threads_agree() {
 fn a_queue_with_a_limit_says_how_much_room_is_left_and_what_is_open() {
     let mut q = Queue::new(64);
     q.ring.set_limit(3);
+    q.tail.is_due(&q.ring.start(q.posted), 0);
     let wr = |id, signaled| Wr { id, bytes: 1, signaled };
     q.post(&[wr(1, true), wr(2, false)], Totals::default());
     q.ring.noted(&mut q.tail);

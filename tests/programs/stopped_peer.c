@@ -61,7 +61,10 @@ int main(int argc, char **argv)
 	member(0);
 	printf("ready\n");
 	fflush(stdout);
-	CHECK(read(0, &letter, 1) >= 0 && !kill(child, SIGSTOP) && !ibv_destroy_qp(qp[0]));
+	CHECK(read(0, &letter, 1) >= 0 && !kill(child, SIGSTOP));
+	/* Its threads run on until one of them has taken the signal. */
+	CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+	CHECK(!ibv_destroy_qp(qp[0]));
 	printf("left\n");
 	fflush(stdout);
 	until_closed(0);
