@@ -172,10 +172,8 @@ impl Group {
     pub fn offers(&self) -> [Offer; MOST] {
         let now = state::CLOCK.stamp();
         core::array::from_fn(|i| {
-            self.lane(i).filter(|l| l.is_up()).map_or(Offer::default(), |l| Offer {
-                room: ROOM.saturating_sub(l.in_flight.load(Relaxed)),
-                speed: l.pace.speed(now),
-            })
+            let offer = |l: &'static Lane| l.pace.offer(ROOM.saturating_sub(l.in_flight.load(Relaxed)), now);
+            self.lane(i).filter(|l| l.is_up()).map_or(Offer::default(), offer)
         })
     }
 

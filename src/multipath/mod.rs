@@ -20,6 +20,7 @@ pub mod engine;
 mod guard;
 pub mod lengths;
 pub mod overlap;
+pub mod pace;
 pub mod paths;
 pub mod plan;
 pub mod schedule;

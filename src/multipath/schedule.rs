@@ -19,6 +19,8 @@ pub struct Offer {
     pub room: u32,
     /// Its speed of late, kilobytes per second; 0: not known.
     pub speed: u32,
+    /// Smaller pieces do not pay, bytes; see [`pace`](super::pace).
+    pub least_bytes: u32,
 }
 
 /// A lane, as one QP's engine sees it.
@@ -79,8 +81,9 @@ impl Turns {
             let part = (share / u128::from(2 * load.depth)) as u64;
             let unit = u64::from(load.unit_bytes.max(1));
             let longest = if known { speed(i) * u64::from(PIECE_MS) / unit } else { FIRST_UNITS };
-            let most = longest.min(u64::from(load.max_bytes) / unit).max(1);
-            part.clamp(1, most).min(u64::from(load.units.max(1))) as u32
+            let least = u64::from(offers[i].least_bytes) / unit;
+            let most = longest.max(least).min(u64::from(load.max_bytes) / unit).max(1);
+            part.clamp(least.clamp(1, most), most).min(u64::from(load.units.max(1))) as u32
         };
         // When a lane would be done with another piece; the soonest is late for nothing, or nobody might take the last one.
         let done = |i: usize, l: &Lane| {
@@ -108,7 +111,7 @@ mod tests {
     const LOAD: Load = Load { units: 100, unit_bytes: 1000, bytes: 100_000, max_bytes: 1000, depth: 2 };
 
     fn open(room: u32) -> Offer {
-        Offer { room, speed: 0 }
+        Offer { room, ..Offer::default() }
     }
 
     #[test]
@@ -143,7 +146,7 @@ mod tests {
     fn pieces_are_parts_of_a_lanes_share_and_take_no_longer_than_they_may() {
         let of = |speeds: [u32; 2], units: u32| {
             let load = Load { units, bytes: u64::from(units) * 1000, max_bytes: 1 << 20, ..LOAD };
-            let offers = speeds.map(|speed| Offer { room: 9, speed });
+            let offers = speeds.map(|speed| Offer { room: 9, speed, least_bytes: 0 });
             let mut t = Turns::default();
             [(); 2].map(|()| t.pick([UP; 2].into_iter(), &offers, &load).map(|(_, units)| units))
         };
@@ -156,14 +159,14 @@ mod tests {
 
     #[test]
     fn the_last_pieces_do_not_go_where_they_would_be_late() {
-        let offers = [1000, 10].map(|speed| Offer { room: 9, speed });
+        let offers = [1000, 10].map(|speed| Offer { room: 9, speed, least_bytes: 0 });
         let mut t = Turns { next: 1 };
         let few = Load { units: 10, bytes: 10_000, ..LOAD };
         assert_eq!(t.pick([UP; 2].into_iter(), &offers, &few), Some((0, 1)), "1 unit there takes as long as 100 here");
         let mut t = Turns { next: 1 };
         let many = Load { units: 1000, bytes: 1_000_000, ..LOAD };
         assert_eq!(t.pick([UP; 2].into_iter(), &offers, &many), Some((1, 1)));
-        let full = [Offer { room: 0, speed: 1000 }, offers[1]];
+        let full = [Offer { room: 0, ..offers[0] }, offers[1]];
         assert_eq!(t.pick([UP; 2].into_iter(), &full, &few), None, "it waits for the fast one");
     }
 
@@ -171,7 +174,11 @@ mod tests {
     fn the_last_piece_of_all_goes_though_one_lane_is_slower_than_the_others_together() {
         let last = Load { units: 1, bytes: 999, ..LOAD };
         let picked = |speeds: [u32; 4]| {
-            Turns::default().pick([UP; 4].into_iter(), &speeds.map(|speed| Offer { room: 4, speed }), &last)
+            Turns::default().pick(
+                [UP; 4].into_iter(),
+                &speeds.map(|speed| Offer { room: 4, speed, least_bytes: 0 }),
+                &last,
+            )
         };
         assert_eq!(picked([5000; 4]), Some((0, 1)), "all are idle, and no event would come");
         assert_eq!(picked([5000, 5001, 4999, 5000]), Some((1, 1)), "the fastest");
@@ -184,9 +191,9 @@ mod tests {
             speeds in prop::collection::vec(prop_oneof![Just(5000), 4990u32..5010, 0u32..=u32::MAX], 1..16),
             units in prop_oneof![1u32..4, 1u32..70_000],
             live in prop_oneof![Just(vec![0; 16]), prop::collection::vec(prop_oneof![Just(0), 0u64..1 << 40], 16)],
-            unit in 1u32..1 << 24
+            unit in 1u32..1 << 24, least_bytes in prop_oneof![Just(0), 0u32..2 << 20]
         ) {
-            let offers: Vec<Offer> = speeds.iter().map(|s| Offer { room: 1, speed: *s }).collect();
+            let offers: Vec<Offer> = speeds.iter().map(|s| Offer { room: 1, speed: *s, least_bytes }).collect();
             let lanes: Vec<Lane> = live.iter().take(speeds.len()).map(|b| Lane { live_bytes: *b, ..UP }).collect();
             let load = Load { units, unit_bytes: unit, bytes: u64::from(units) * u64::from(unit), max_bytes: 1 << 20, depth: 2 };
             let picked = Turns::default().pick(lanes.iter().copied(), &offers, &load);

@@ -10,7 +10,7 @@ const SEND: u32 = 2;
 const LOC_PROT: u32 = 4;
 const REM_ACCESS: u32 = 10;
 const TARGET: u64 = 0x1_0000;
-const OPEN: Offer = Offer { room: 9, speed: 0 };
+const OPEN: Offer = Offer { room: 9, speed: 0, least_bytes: 0 };
 const RING: Ring = Ring { addr: TARGET + 0x1_0000, rkey: 8, slots: 4, tag: 3 };
 
 /// A driver that notes what it is asked for.
@@ -340,7 +340,7 @@ fn what_a_lane_refuses_the_qp_itself_answers_for() {
 fn lanes_that_refuse_what_the_qp_may_do_are_not_asked_again() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, READ, SIGNALED, 1024);
-    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0, least_bytes: 0 }], &mut b.notes);
     b.engine.chunk_completed(b.notes.lanes[0].1, REM_ACCESS, 0, &mut b.notes);
     assert_eq!(b.complete(1, SUCCESS), Some((SUCCESS, None)), "its own length is right");
     b.engine.lane_up(0, &mut b.notes);
@@ -353,7 +353,7 @@ fn lanes_that_refuse_what_the_qp_may_do_are_not_asked_again() {
 fn a_write_refused_here_may_have_left_in_part() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, SIGNALED, 1024);
-    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0, least_bytes: 0 }], &mut b.notes);
     b.engine.chunk_completed(b.notes.lanes[0].1, LOC_PROT, 0, &mut b.notes);
     assert_eq!((b.primary(), b.notes.revokes.len(), b.feed()), (vec![], 1, 0));
     b.engine.lane_revoked(0, &mut b.notes);
@@ -451,7 +451,7 @@ fn a_lane_that_cannot_be_revoked_breaks_the_qp_and_its_wr_says_why() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, SIGNALED, 1024);
     b.post(2, SEND, SIGNALED, 1);
-    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0, least_bytes: 0 }], &mut b.notes);
     b.engine.chunk_completed(b.notes.lanes[0].1, FLUSHED, 0, &mut b.notes);
     b.engine.lane_lost(0, &mut b.notes);
     assert_eq!((b.notes.breaks, b.notes.quiets, b.feed(), b.primary()), (1, 2, 0, vec![]));
@@ -475,7 +475,7 @@ fn a_head_that_fails_is_its_wrs_completion() {
 fn stop_means_that_nothing_starts_and_quiet_that_nothing_is_left() {
     let mut b = Bench::new(Mode::Strict);
     b.post(1, WRITE, SIGNALED, 1024);
-    b.engine.feed(&mut [Offer { room: 1, speed: 0 }], &mut b.notes);
+    b.engine.feed(&mut [Offer { room: 1, speed: 0, least_bytes: 0 }], &mut b.notes);
     b.engine.stop(&mut b.notes);
     assert_eq!((b.feed(), b.notes.quiets, b.engine.is_quiet()), (0, 0, false));
     b.engine.chunk_completed(b.notes.lanes[0].1, SUCCESS, 0, &mut b.notes);
@@ -553,7 +553,7 @@ fn qps_that_share_lanes_share_their_room() {
     let (mut a, mut b) = (Bench::new(Mode::Strict), Bench::new(Mode::Strict));
     a.post(1, WRITE, 0, 1024);
     b.post(1, WRITE, 0, 1024);
-    let mut offers = [2, 1].map(|room| Offer { room, speed: 0 });
+    let mut offers = [2, 1].map(|room| Offer { room, speed: 0, least_bytes: 0 });
     a.engine.feed(&mut offers, &mut a.notes);
     b.engine.feed(&mut offers, &mut b.notes);
     assert_eq!((a.notes.lanes.len(), b.notes.lanes.len(), offers.map(|o| o.room)), (3, 0, [0, 0]));

@@ -319,8 +319,11 @@ impl Sim {
             .collect();
         // As wrong as a measurement may be; or all alike.
         let alike = self.rng.chance(500).then(|| self.rng.pick(&[0, 1, 100]));
-        let offer =
-            |room| Offer { room, speed: alike.unwrap_or_else(|| self.rng.pick(&[0, 1, 100, 100, 5000, u32::MAX])) };
+        let offer = |room| Offer {
+            room,
+            speed: alike.unwrap_or_else(|| self.rng.pick(&[0, 1, 100, 100, 5000, u32::MAX])),
+            least_bytes: self.rng.pick(&[0, 0, 256, u32::MAX]),
+        };
         let mut offers: Vec<Offer> = room.drain(..).map(offer).collect();
         let refused = self.world.refused;
         self.engine.feed(&mut offers, &mut self.world);
