@@ -7,7 +7,7 @@
 //! need longer for it than the others for all that is left.
 
 /// The longest that a piece should take on its lane, ms.
-pub const PIECE_MS: u32 = 20;
+pub const PIECE_MS: u32 = 8;
 
 /// Largest piece for a lane whose speed is not known yet, units.
 const FIRST_UNITS: u64 = 4;
@@ -150,9 +150,9 @@ mod tests {
             let mut t = Turns::default();
             [(); 2].map(|()| t.pick([UP; 2].into_iter(), &offers, &load).map(|(_, units)| units))
         };
-        // A quarter of three quarters, and of one, of 1,600 units; 20 ms of 30,000 KB/s are 600.
-        assert_eq!(of([30_000, 10_000], 1600), [Some(300), Some(100)]);
-        assert_eq!(of([30_000, 10_000], 16_000), [Some(600), Some(200)]);
+        // A quarter of three quarters, and of one, of 800 units; 8 ms of 30,000 KB/s are 240.
+        assert_eq!(of([30_000, 10_000], 800), [Some(150), Some(50)]);
+        assert_eq!(of([30_000, 10_000], 16_000), [Some(240), Some(80)]);
         assert_eq!(of([0, 0], 16_000), [Some(4), Some(4)], "a speed that is not known is found out with little");
         assert_eq!(of([0, 10_000], 16), [Some(2), Some(2)], "one that is not known counts as the average");
     }
