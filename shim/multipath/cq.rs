@@ -427,11 +427,8 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
             && c.sifts.load(Relaxed) == 0
         {
             let n = (c.spec.real)(cq, num_entries, wc);
-            if n == 0 || n == 1 && c.completed_send(&last, &*wc) {
-                if n == 0 {
-                    c.empty();
-                }
-                return n;
+            if n == 1 && c.completed_send(&last, &*wc) {
+                return 1;
             }
             return count_unsifted(last, c, n, wc);
         }

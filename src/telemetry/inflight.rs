@@ -46,9 +46,8 @@ pub struct Tail {
     room_to: u64,
     /// Entry from which on the next signaled WR is timed.
     time_from: u64,
-    /// Entries up to which the queue's limit is not reached, as far as is known.
-    limit_to: u64,
-    /// The smallest of the three: below it, a WR needs no look at the ring or at the clock.
+    /// The smaller of the two, or less where the queue's limit comes first: below it, a WR needs no look at the ring or at
+    /// the clock.
     everyday_to: u64,
 }
 
@@ -242,8 +241,7 @@ impl Inflight {
         tail.everyday_to = tail.room_to.min(tail.time_from);
         let limit = self.limit.load(Relaxed);
         if limit != 0 {
-            tail.limit_to = self.head.0.load(Relaxed) + limit;
-            tail.everyday_to = tail.everyday_to.min(tail.limit_to);
+            tail.everyday_to = tail.everyday_to.min(self.head.0.load(Relaxed) + limit);
         }
     }
 

@@ -12,19 +12,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-static struct ibv_qp *qp;
+static struct member m;
 static long others;
-
-static void until_stdin_closes(void)
-{
-	char sink[64];
-
-	while (read(0, sink, sizeof(sink)) > 0)
-		;
-}
 
 static int raise_event(uint32_t qp_num, int type)
 {
@@ -45,7 +34,7 @@ static void next_is(int type, const void *element)
 {
 	struct ibv_async_event e;
 
-	CHECK(!ibv_get_async_event(ctx, &e));
+	CHECK(!ibv_get_async_event(m.ctx, &e));
 	CHECK((int)e.event_type == type && (const void *)e.element.qp == element);
 	ibv_ack_async_event(&e);
 }
@@ -55,34 +44,15 @@ static void *sleeper(void *unused)
 	struct ibv_async_event e;
 
 	(void)unused;
-	ibv_get_async_event(ctx, &e);
+	ibv_get_async_event(m.ctx, &e);
 	die("an event that is nobody's");
 }
 
 static void set_blocking(bool on)
 {
-	int flags = fcntl(ctx->async_fd, F_GETFL);
+	int flags = fcntl(m.ctx->async_fd, F_GETFL);
 
-	CHECK(!fcntl(ctx->async_fd, F_SETFL, on ? flags & ~O_NONBLOCK : flags | O_NONBLOCK));
-}
-
-static void member(long i)
-{
-	struct ibv_device **list;
-
-	number_from(i);
-	list = ibv_get_device_list(NULL);
-	CHECK(list && list[0] && (ctx = ibv_open_device(list[0])));
-	ibv_free_device_list(list);
-	CHECK((pd = ibv_alloc_pd(ctx)) && (cq = ibv_create_cq(ctx, 256, NULL, NULL, 0)));
-	qp = pair_create(pd, cq);
-	CHECK(qp->qp_num == first_number(i));
-	connect_to(qp, ctx, 1 + (int)i, 2 - (int)i, first_number(1 - i));
-}
-
-static void close_all(void)
-{
-	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx));
+	CHECK(!fcntl(m.ctx->async_fd, F_SETFL, on ? flags & ~O_NONBLOCK : flags | O_NONBLOCK));
 }
 
 int main(int argc, char **argv)
@@ -98,29 +68,31 @@ int main(int argc, char **argv)
 	CHECK(!pipe(hold) && (child = fork()) >= 0);
 	if (!child) {
 		close(hold[1]);
-		member(1);
+		member_open(&m, 1);
+		member_connect(&m);
 		CHECK(read(hold[0], &sink, 1) == 0);
-		close_all();
+		member_close(&m);
 		return 0;
 	}
 	close(hold[0]);
-	member(0);
-	CHECK(raise_event(qp->qp_num, IBV_EVENT_COMM_EST) == 0);
-	next_is(IBV_EVENT_COMM_EST, qp);
+	member_open(&m, 0);
+	member_connect(&m);
+	CHECK(raise_event(m.qp->qp_num, IBV_EVENT_COMM_EST) == 0);
+	next_is(IBV_EVENT_COMM_EST, m.qp);
 	for (long i = 1; i <= others; i++)
 		while (raise_event(first_number(0) + (uint32_t)i, IBV_EVENT_COMM_EST))
 			usleep(1000);
 	of_others(IBV_EVENT_QP_LAST_WQE_REACHED);
-	CHECK(!raise_event(qp->qp_num, IBV_EVENT_SQ_DRAINED));
-	next_is(IBV_EVENT_SQ_DRAINED, qp);
+	CHECK(!raise_event(m.qp->qp_num, IBV_EVENT_SQ_DRAINED));
+	next_is(IBV_EVENT_SQ_DRAINED, m.qp);
 	of_others(IBV_EVENT_CQ_ERR);
-	CHECK(!raise_event(qp->qp_num, IBV_EVENT_CQ_ERR));
-	next_is(IBV_EVENT_CQ_ERR, cq);
+	CHECK(!raise_event(m.qp->qp_num, IBV_EVENT_CQ_ERR));
+	next_is(IBV_EVENT_CQ_ERR, m.cq);
 
 	set_blocking(false);
 	of_others(IBV_EVENT_PATH_MIG);
 	errno = 0;
-	CHECK(ibv_get_async_event(ctx, &e) == -1 && errno == EAGAIN);
+	CHECK(ibv_get_async_event(m.ctx, &e) == -1 && errno == EAGAIN);
 	set_blocking(true);
 
 	of_others(IBV_EVENT_SQ_DRAINED);
@@ -129,12 +101,12 @@ int main(int argc, char **argv)
 	CHECK(!pthread_cancel(thread) && !pthread_join(thread, &result) && result == PTHREAD_CANCELED);
 
 	of_others(IBV_EVENT_QP_FATAL);
-	CHECK(!raise_event(qp->qp_num, IBV_EVENT_COMM_EST));
-	next_is(IBV_EVENT_COMM_EST, qp);
+	CHECK(!raise_event(m.qp->qp_num, IBV_EVENT_COMM_EST));
+	next_is(IBV_EVENT_COMM_EST, m.qp);
 	printf("ready\n");
 	fflush(stdout);
-	until_stdin_closes();
-	close_all();
+	until_closed(0);
+	member_close(&m);
 	close(hold[1]);
 	CHECK(waitpid(child, &status, 0) == child);
 	return status != 0;

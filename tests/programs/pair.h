@@ -46,4 +46,51 @@ static inline void number_from(long member)
 	setenv("NULLVERBS_QPN_BASE", name, 1);
 }
 
+static inline struct ibv_context *open_first(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+
+	CHECK(ctx);
+	ibv_free_device_list(list);
+	return ctx;
+}
+
+static inline void until_closed(int fd)
+{
+	char sink[64];
+
+	while (read(fd, sink, sizeof(sink)) > 0)
+		;
+}
+
+/* One of two processes with a QP each: member 0 is at port 1, member 1 at port 2. */
+struct member {
+	long number;
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+};
+
+static inline void member_open(struct member *m, long number)
+{
+	m->number = number;
+	number_from(number);
+	m->ctx = open_first();
+	CHECK((m->pd = ibv_alloc_pd(m->ctx)) && (m->cq = ibv_create_cq(m->ctx, 256, NULL, NULL, 0)));
+	m->qp = pair_create(m->pd, m->cq);
+	CHECK(m->qp->qp_num == first_number(number));
+}
+
+static inline void member_connect(struct member *m)
+{
+	connect_to(m->qp, m->ctx, 1 + (int)m->number, 2 - (int)m->number, first_number(1 - m->number));
+}
+
+static inline void member_close(struct member *m)
+{
+	CHECK(!ibv_destroy_qp(m->qp) && !ibv_destroy_cq(m->cq) && !ibv_dealloc_pd(m->pd) && !ibv_close_device(m->ctx));
+}
+
 #endif

@@ -9,31 +9,21 @@
 
 #include <sys/wait.h>
 
-static void until_stdin_closes(void)
-{
-	char sink[64];
-
-	while (read(0, sink, sizeof(sink)) > 0)
-		;
-}
-
 static int member(long i, bool same, long skip)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
-	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
+	struct ibv_context *ctx = open_first();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	struct ibv_cq *cq = pd ? ibv_create_cq(ctx, 256, NULL, NULL, 0) : NULL;
 	struct ibv_qp *qp;
 
 	CHECK(cq);
-	ibv_free_device_list(list);
 	qp = pair_create(pd, cq);
 	CHECK(qp->qp_num == first_number(i));
 	for (long n = 0; n < skip; n++)
 		CHECK(!ibv_destroy_qp(pair_create(pd, cq)));
 	connect_to(qp, ctx, same ? 1 : 1 + (int)(i & 1), same ? 1 : 2 - (int)(i & 1), first_number(i ^ 1));
 	CHECK(write(1, ".", 1) == 1);
-	until_stdin_closes();
+	until_closed(0);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx));
 	return 0;
 }

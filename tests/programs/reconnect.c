@@ -6,32 +6,16 @@
 
 #include <sys/wait.h>
 
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-static struct ibv_qp *qp;
+static struct member m;
 
-static void member(long i)
-{
-	struct ibv_device **list;
-
-	number_from(i);
-	list = ibv_get_device_list(NULL);
-	CHECK(list && list[0] && (ctx = ibv_open_device(list[0])));
-	ibv_free_device_list(list);
-	CHECK((pd = ibv_alloc_pd(ctx)) && (cq = ibv_create_cq(ctx, 256, NULL, NULL, 0)));
-	qp = pair_create(pd, cq);
-	CHECK(qp->qp_num == first_number(i));
-}
-
-static void go(long i, char what)
+static void go(char what)
 {
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 
 	if (what == '-')
-		CHECK(!ibv_modify_qp(qp, &reset, IBV_QP_STATE));
+		CHECK(!ibv_modify_qp(m.qp, &reset, IBV_QP_STATE));
 	if (what == '+')
-		connect_to(qp, ctx, 1 + (int)i, 2 - (int)i, first_number(1 - i));
+		member_connect(&m);
 }
 
 int main(int argc, char **argv)
@@ -43,13 +27,13 @@ int main(int argc, char **argv)
 
 	CHECK(!pipe(tell) && (child = fork()) >= 0);
 	close(tell[child == 0]);
-	member(child == 0);
-	go(child == 0, '+');
+	member_open(&m, child == 0);
+	go('+');
 	for (long n = 0; n < rounds; n++) {
 		usleep(1000 * (unsigned)(n % 7));
-		go(child == 0, '-');
+		go('-');
 		usleep(1000 * (unsigned)(n % 5));
-		go(child == 0, '+');
+		go('+');
 	}
 	if (child) {
 		printf("ready\n");
@@ -58,7 +42,7 @@ int main(int argc, char **argv)
 	while (read(child ? 0 : tell[0], &what, 1) == 1) {
 		if (child)
 			CHECK(write(tell[1], &what, 1) == 1);
-		go(child == 0, what);
+		go(what);
 		if (child && what != '\n') {
 			printf("%c\n", what);
 			fflush(stdout);
@@ -66,7 +50,7 @@ int main(int argc, char **argv)
 	}
 	if (child)
 		close(tell[1]);
-	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx));
+	member_close(&m);
 	if (!child)
 		return 0;
 	CHECK(waitpid(child, &status, 0) == child);

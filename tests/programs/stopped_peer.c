@@ -20,12 +20,8 @@ static bool one_pd;
 
 static void member(long i)
 {
-	struct ibv_device **list;
-
 	number_from(i);
-	list = ibv_get_device_list(NULL);
-	CHECK(list && list[0] && (ctx = ibv_open_device(list[0])));
-	ibv_free_device_list(list);
+	ctx = open_first();
 	for (long n = 0; n < count; n++) {
 		CHECK((pd[n] = one_pd && n ? pd[0] : ibv_alloc_pd(ctx)) && (cq[n] = ibv_create_cq(ctx, 64, NULL, NULL, 0)));
 		qp[n] = pair_create(pd[n], cq[n]);
@@ -33,14 +29,6 @@ static void member(long i)
 	}
 	for (long n = 0; n < count; n++)
 		connect_to(qp[n], ctx, 1 + (int)i, 2 - (int)i, first_number(1 - i) + (uint32_t)n);
-}
-
-static void until_closed(int fd)
-{
-	char sink[64];
-
-	while (read(fd, sink, sizeof(sink)) > 0)
-		;
 }
 
 int main(int argc, char **argv)

@@ -176,13 +176,11 @@ impl Hub {
     }
 
     pub(super) fn failed(&mut self, (pair, ticket): Ask, reason: Reason, now_ns: u64) {
+        let is_own = reason == Reason::Loopback && self.is_own(&pair);
         if let Some(pursuit) = self.pursuits.get_mut(&pair)
             && pursuit.ticket == ticket
         {
-            if reason == Reason::Loopback && self.parts.qps.find(&pair.yours).is_some() {
-                return self.give_up(pair, reason);
-            }
-            let next = pursuit.failed(reason, now_ns);
+            let next = if is_own { Next::GiveUp(reason) } else { pursuit.failed(reason, now_ns) };
             self.go_on(pair, next, now_ns);
         }
     }
