@@ -1,6 +1,7 @@
 /* Not a litmus program: the soak. Eight threads, each with a QP and CQs of its own, send batches of random messages of random
  * lengths and alignments for `seconds`: WRITEs, WRITE_WITH_IMMs, READs and SENDs, signaled or not. Of each batch every byte is
- * checked, and the bytes around it. QPs are made anew now and then. Both sides draw a batch from the same random numbers. */
+ * checked, and the bytes around it. QPs are made anew now and then, and where soft-RoCE broke a connection: what its batch left
+ * behind must not reach the next one's. Both sides draw a batch from the same random numbers. */
 #include "litmus.h"
 
 #include <dirent.h>
@@ -18,7 +19,8 @@ struct thread {
 	struct side s; /* of its own: connection, QP, CQs, random numbers */
 	size_t at;     /* of its part of the buffer */
 	pthread_t id;
-	uint64_t batches, bytes;
+	uint64_t batches, bytes, broken;
+	bool told, fine; /* target: the source has said how its batch ended, and that it ended well */
 };
 
 struct message {
@@ -109,27 +111,63 @@ static void check_message(struct thread *t, const struct message *m, unsigned i)
 	t->bytes += SLOT(s);
 }
 
-static void take_batch(struct thread *t, const struct message *m, unsigned n)
+/* The target's next CQE; false: the connection broke. */
+static bool arrived(struct thread *t, struct ibv_wc *wc)
+{
+	struct side *s = &t->s;
+
+	for (unsigned empty = 0; !poll_one(s, s->rcq, wc); empty++) {
+		if (!t->told && heard(s)) {
+			t->told = true;
+			t->fine = hear(s);
+		}
+		if (t->told && !t->fine)
+			return false;
+		if (empty < 1000)
+			sched_yield();
+		else
+			usleep(100);
+	}
+	/* The source knows more. */
+	return wc->status != IBV_WC_WR_FLUSH_ERR && !transport_error(wc->status);
+}
+
+static bool take_batch(struct thread *t, const struct message *m, unsigned n)
 {
 	struct side *s = &t->s;
 	struct ibv_wc wc;
 
+	t->told = false;
 	for (unsigned i = 0; i < n; i++) {
 		if (m[i].opcode != IBV_WR_SEND && m[i].opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
 			continue;
-		wc = next_cqe(s, s->rcq);
+		if (!arrived(t, &wc))
+			return false;
 		if (m[i].opcode == IBV_WR_SEND)
 			expect_recv(s, &wc, &s->main, RECV_ID + i, IBV_WC_RECV, m[i].len, false, 0);
 		else
 			expect_recv(s, &wc, &s->main, RECV_ID + i, IBV_WC_RECV_RDMA_WITH_IMM, m[i].len, true, i);
 	}
-	wc = next_cqe(s, s->rcq);
+	if (!arrived(t, &wc))
+		return false;
 	expect_recv(s, &wc, &s->main, RECV_ID + LAST, IBV_WC_RECV, 0, true, LAST);
 	for (unsigned i = 0; i < n; i++)
 		check_message(t, &m[i], i);
+	return true;
 }
 
-static void send_batch(struct thread *t, const struct message *m, unsigned n)
+/* The source's next CQE is that of a send; false: the connection broke. */
+static bool sent(struct thread *t, uint64_t id, enum ibv_wc_opcode opcode, uint32_t len)
+{
+	struct ibv_wc wc = next_cqe(&t->s, t->s.scq);
+
+	if (transport_error(wc.status))
+		return false;
+	expect(&t->s, &wc, &t->s.main, id, opcode, len);
+	return true;
+}
+
+static bool send_batch(struct thread *t, const struct message *m, unsigned n)
 {
 	struct side *s = &t->s;
 
@@ -144,15 +182,31 @@ static void send_batch(struct thread *t, const struct message *m, unsigned n)
 		     .flags = m[i].signaled ? IBV_SEND_SIGNALED : 0);
 	POST(s, .opcode = IBV_WR_SEND_WITH_IMM, .id = LAST, .imm = LAST, .flags = IBV_SEND_SIGNALED);
 	for (unsigned i = 0; i < n; i++)
-		if (m[i].signaled)
-			expect_sent(s, &s->main, i,
-				    m[i].opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ :
-				    m[i].opcode == IBV_WR_SEND	    ? IBV_WC_SEND :
-								      IBV_WC_RDMA_WRITE);
-	expect_sent(s, &s->main, LAST, IBV_WC_SEND);
+		if (m[i].signaled &&
+		    !sent(t, i,
+			  m[i].opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ :
+			  m[i].opcode == IBV_WR_SEND	  ? IBV_WC_SEND :
+							    IBV_WC_RDMA_WRITE,
+			  ANY))
+			return false;
+	if (!sent(t, LAST, IBV_WC_SEND, ANY))
+		return false;
 	for (unsigned i = 0; i < n; i++)
 		if (m[i].opcode == IBV_WR_RDMA_READ)
 			check_message(t, &m[i], i);
+	return true;
+}
+
+/* A new QP; the old one's CQEs are nobody's. */
+static void renew(struct side *s)
+{
+	struct ibv_wc wc;
+
+	qp_drop(s, &s->main);
+	while (poll_one(s, s->scq, &wc) || poll_one(s, s->rcq, &wc))
+		;
+	qp_make(s, &s->main, s->ip);
+	qp_connect(s, &s->main);
 }
 
 static void *weather(void *arg)
@@ -163,7 +217,7 @@ static void *weather(void *arg)
 	struct message m[MOST];
 
 	for (;;) {
-		bool goes_on = now_s() < end;
+		bool goes_on = now_s() < end, fine, taken;
 		unsigned n;
 
 		if (s->is_source)
@@ -174,18 +228,20 @@ static void *weather(void *arg)
 			break;
 		n = draw_batch(t, m);
 		if (s->is_source) {
-			send_batch(t, m, n);
+			fine = send_batch(t, m, n);
+			say(s, fine);
 		} else {
 			expect_batch(t, m, n);
 			meet(s);
-			take_batch(t, m, n);
+			taken = take_batch(t, m, n);
+			fine = t->told ? t->fine : hear(s);
+			if (fine && !taken)
+				violated(s, "the target's connection broke, the source's did not");
 		}
 		meet(s);
-		if (++t->batches % 200 == 0) {
-			qp_drop(s, &s->main);
-			qp_make(s, &s->main, s->ip);
-			qp_connect(s, &s->main);
-		}
+		t->broken += !fine;
+		if (++t->batches % 200 == 0 || !fine)
+			renew(s);
 	}
 	return NULL;
 }
@@ -194,7 +250,7 @@ static void both(struct side *s)
 {
 	static struct thread all[THREADS];
 	unsigned fds = 0, kb = 0, after = s->seconds < 120 ? s->seconds / 2 : 60;
-	uint64_t batches = 0, bytes = 0;
+	uint64_t batches = 0, bytes = 0, broken = 0;
 
 	open_side(s, THREADS * BYTES(s), (struct shape){ 0 });
 	for (unsigned i = 0; i < THREADS; i++) {
@@ -222,9 +278,10 @@ static void both(struct side *s)
 		MUST(s, !pthread_join(t->id, NULL));
 		batches += t->batches;
 		bytes += t->bytes;
+		broken += t->broken;
 	}
-	printf("storm %s: %u s, %lu batches, %lu bytes checked, descriptors %u then %u, resident KB %u then %u\n",
-	       s->is_source ? "source" : "target", s->seconds, batches, bytes, fds, descriptors(), kb, resident_kb());
+	printf("storm %s: %u s, %lu batches, %lu bytes checked, %lu connections broken, descriptors %u then %u, resident KB %u then %u\n",
+	       s->is_source ? "source" : "target", s->seconds, batches, bytes, broken, fds, descriptors(), kb, resident_kb());
 	meet(s);
 	for (unsigned i = 0; i < THREADS; i++) {
 		struct side *o = &all[i].s;
