@@ -1,6 +1,6 @@
 //! The end of the process: the final snapshot, and the segment is removed.
 
-use crate::{arena, guard, log, state};
+use crate::{arena, guard, log, state, transfers};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,6 +16,7 @@ extern "C" fn at_exit() {
         if std::process::id() != s.who.pid || !begin(s.who.pid) {
             return;
         }
+        transfers::finish();
         last_words(s, Told::InFull);
         s.telemetry.segment().unlink();
         over();

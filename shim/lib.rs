@@ -30,6 +30,7 @@ mod own_stack;
 mod send_ops;
 mod state;
 mod sudden;
+mod transfers;
 mod unseen;
 mod vendor;
 

@@ -3,6 +3,8 @@
 //! A bad value never stops anything: it is named in one line on stderr, its default is used, the rest goes on.
 //! [`TABLE`] is the one list of them, for parsing, `trtop help env` and the README.
 
+use crate::flows::window;
+use crate::log::line::Format;
 use crate::multipath::paths::{Key, Paths};
 use crate::multipath::plan::{Mode, Settings as Split};
 use std::path::PathBuf;
@@ -56,6 +58,30 @@ pub const TABLE: &[Setting] = &[
         values: "0 to 4294967295",
         default: "16",
         help: "sends of at most this many bytes are control messages: counted, but without an event",
+    },
+    Setting {
+        name: "TELEREDUCE_LOG",
+        values: "an existing directory",
+        default: "(none)",
+        help: "write a line per completed transfer into a file of this process there",
+    },
+    Setting {
+        name: "TELEREDUCE_LOG_FORMAT",
+        values: "seed, json, csv",
+        default: "seed",
+        help: "how the log's lines look; seed: as TeleReduce inside NCCL writes them",
+    },
+    Setting {
+        name: "TELEREDUCE_LOG_BYTES",
+        values: "65536 to 1099511627776",
+        default: "268435456",
+        help: "the log goes on in a new file once one has this many bytes",
+    },
+    Setting {
+        name: "TELEREDUCE_WINDOW",
+        values: "2 to 100000",
+        default: "50",
+        help: "a flow's bandwidth is that of its last so many transfers",
     },
     Setting {
         name: "TELEREDUCE_PATHS",
@@ -116,6 +142,14 @@ pub struct Config {
     pub events: bool,
     /// Largest message without an event.
     pub min_event_bytes: u64,
+    /// Where the log goes, if there is one.
+    pub log: Option<PathBuf>,
+    /// How its lines look.
+    pub log_format: Format,
+    /// Bytes at which it goes on in a new file.
+    pub log_bytes: u64,
+    /// Transfers over which a flow's bandwidth is taken.
+    pub window: usize,
     /// Where the segment goes.
     pub dir: PathBuf,
     /// Paths of multi-path.
@@ -135,6 +169,10 @@ impl Default for Config {
             latency_every: 64,
             events: true,
             min_event_bytes: 16,
+            log: None,
+            log_format: Format::default(),
+            log_bytes: 256 << 20,
+            window: window::DEFAULT_RECORDS,
             dir: crate::shm::discover::DEFAULT_DIR.into(),
             paths: Paths::Single,
             path_key: Key::Alias,
@@ -174,6 +212,28 @@ impl Config {
                 Err(_) => bad("TELEREDUCE_MIN_BYTES", &v),
             }
         }
+        if let Some(v) = set("TELEREDUCE_LOG").or_else(|| log_of_the_note(set)) {
+            if std::path::Path::new(&v).is_dir() {
+                c.log = Some(v.into());
+            } else {
+                bad("TELEREDUCE_LOG", &v);
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_LOG_FORMAT") {
+            v.parse().map_or_else(|()| bad("TELEREDUCE_LOG_FORMAT", &v), |format| c.log_format = format);
+        }
+        if let Some(v) = set("TELEREDUCE_LOG_BYTES") {
+            match v.parse() {
+                Ok(n) if (1 << 16..=1 << 40).contains(&n) => c.log_bytes = n,
+                _ => bad("TELEREDUCE_LOG_BYTES", &v),
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_WINDOW") {
+            match v.parse() {
+                Ok(n) if (2..=100_000).contains(&n) => c.window = n,
+                _ => bad("TELEREDUCE_WINDOW", &v),
+            }
+        }
         if let Some(v) = set("TELEREDUCE_DIR") {
             if std::path::Path::new(&v).is_dir() {
                 c.dir = v.into();
@@ -205,6 +265,12 @@ impl Config {
         c.snapshot = set("TELEREDUCE_SNAPSHOT");
         (c, wrong)
     }
+}
+
+/// The log's directory by the variables of TeleReduce inside NCCL, which users may have in their scripts.
+fn log_of_the_note(get: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let on = get("NCCL_TELEMETRY_ENABLE").is_some_and(|v| switch(v.as_bytes()) == Some(true));
+    get("NCCL_TELEMETRY_LOG_PATH").filter(|_| on)
 }
 
 /// The value of a setting that is on or off; allocates nothing.
@@ -284,8 +350,21 @@ mod tests {
         assert_eq!(text("TELEREDUCE_LATENCY"), d.latency_every.to_string());
         assert_eq!(text("TELEREDUCE_MIN_BYTES"), d.min_event_bytes.to_string());
         assert_eq!(text("TELEREDUCE_DIR"), d.dir.to_str().unwrap());
+        assert_eq!(text("TELEREDUCE_LOG_FORMAT").parse(), Ok(d.log_format));
+        assert_eq!(text("TELEREDUCE_LOG_BYTES"), d.log_bytes.to_string());
+        assert_eq!(text("TELEREDUCE_WINDOW"), d.window.to_string());
         let on = ["TELEREDUCE", "TELEREDUCE_DLSYM", "TELEREDUCE_EVENTS"].map(|n| text(n) == "on");
         assert_eq!(on, [d.enabled, d.dlsym, d.events]);
+    }
+
+    #[test]
+    fn the_log_of_older_scripts() {
+        let log = |pairs: &[(&str, &str)]| Config::read(env(pairs)).0.log;
+        let path = ("NCCL_TELEMETRY_LOG_PATH", "/");
+        assert_eq!(log(&[("NCCL_TELEMETRY_ENABLE", "1"), path]), Some("/".into()));
+        assert_eq!(log(&[("NCCL_TELEMETRY_ENABLE", "0"), path]), None);
+        assert_eq!(log(&[path]), None);
+        assert_eq!(log(&[("NCCL_TELEMETRY_ENABLE", "1"), path, ("TELEREDUCE_LOG", "/proc")]), Some("/proc".into()));
     }
 
     #[test]

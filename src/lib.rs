@@ -9,13 +9,15 @@
 //!          -> real poll     (provider)
 //!          -> complete      telemetry/cq     retires what the completion covers, adds to the counters
 //!          -> event         telemetry/event  the completion's record, into the segment's ring
+//!          -> line          log/             where there is a log: the same record, written by a thread of its own
 //!          -> segment       shm/             /dev/shm/telereduce.UID.PID, the ABI between processes
 //!          -> snapshot      shm/snapshot     the documented JSON
 //!          -> trtop         tools/trtop      what people look at
 //! ```
 //!
-//! With more than one path, [`multipath`] stands between account and real post, and between real poll and complete: it cuts
-//! large WRs into pieces for lanes. [`control`] is how the shims of two processes find each other and agree on lanes.
+//! [`flows`] knows each flow's bandwidth from those records. With more than one path, [`multipath`] stands between account and
+//! real post, and between real poll and complete: it cuts large WRs into pieces for lanes. [`control`] is how the shims of two
+//! processes find each other and agree on lanes.
 //!
 //! This crate holds everything that needs neither hooks nor RDMA, and is tested without either.
 
@@ -25,6 +27,10 @@ pub mod clock;
 pub mod config;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
+pub mod flows;
+#[cfg(not(loom))]
+pub mod log;
 #[cfg(not(loom))]
 pub mod multipath;
 #[cfg(all(test, not(loom)))]

@@ -343,7 +343,8 @@ fn claim(flow: &'static Flow, sends: bool) {
     }
 }
 
-fn gid_of(ctx: *mut ibv_context, port: u8, index: u8) -> Option<[u8; 16]> {
+/// The GID at an index of a port.
+pub fn gid_of(ctx: *mut ibv_context, port: u8, index: u8) -> Option<[u8; 16]> {
     let verbs = verbs::Verbs::of(context::find(ctx)?.library)?;
     // SAFETY: numbers, for which zero is valid.
     let mut gid: ibv_gid = unsafe { core::mem::zeroed() };

@@ -39,7 +39,7 @@ pub use multipath::{MovedCounters, MultipathCounters, MultipathRecord, PASS_REAS
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
 /// Version of everything in this file. Any change of layout or meaning raises it.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// Number of entries in the region directory.
 pub const MAX_REGIONS: usize = 200;
 /// Bytes of the header, a whole number of pages.
@@ -174,8 +174,10 @@ pub struct Header {
     /// The network namespace in which multi-path's side channel lives, by its number in /proc; 0: there is none, or its number
     /// is not known.
     pub network: AtomicU64,
+    /// Transfers that are not in the log: it was too slow for them, or could not be written.
+    pub log_dropped: AtomicU64,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 4],
+    pub reserved: [AtomicU64; 3],
     /// Host name, UTF-8, NUL-padded.
     pub host: Text<64>,
     /// Command line, arguments joined by spaces, UTF-8, NUL-padded.

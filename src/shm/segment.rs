@@ -205,7 +205,7 @@ fn create_exclusive(path: &Path) -> io::Result<File> {
 
 /// The file under a number that is no standard stream's: a program that has closed those may open them anew, or write to
 /// them what is not for a segment.
-fn above_standard(file: File) -> io::Result<File> {
+pub fn above_standard(file: File) -> io::Result<File> {
     if file.as_raw_fd() > 2 {
         return Ok(file);
     }
@@ -229,7 +229,8 @@ fn open_lock(path: &Path, file: &File) -> io::Result<File> {
 }
 
 /// Device and number of an open file.
-fn identity(fd: RawFd) -> Option<(u64, u64)> {
+/// Device and inode of an open file.
+pub fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: an all-zero stat is a valid value; fstat writes only that.
     unsafe {
         let mut s: libc::stat = core::mem::zeroed();

@@ -120,6 +120,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
             completions_unmatched: h.completions_unmatched.load(Relaxed),
             panics: h.panics.load(Relaxed),
             events_overwritten: overwritten,
+            log_dropped: h.log_dropped.load(Relaxed),
         },
         contexts: contexts(r, &m),
         ports: (m.ports.iter().zip(&ports))

@@ -2,6 +2,7 @@
 //!
 //! Each CQ owns a ring, so its lock is the ring's writer lock, too. CQs beyond [`OWN_RINGS`] share one ring and its lock.
 
+use crate::log::feed::Feed;
 use crate::shm::layout::{RING_EVENTS, RingRecord};
 use crate::sync::SpinLock;
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release, fence};
@@ -10,14 +11,22 @@ use core::sync::atomic::{Ordering::Relaxed, Ordering::Release, fence};
 pub const OWN_RINGS: usize = 64;
 
 /// Where a CQ's events go.
-#[derive(Clone, Copy)]
 pub enum Sink {
-    /// Nowhere: events are off, or the segment has no memory for a ring.
+    /// Nowhere: nobody wants events, or there is no memory for any.
     None,
-    /// A ring that only this CQ writes.
-    Own(&'static RingRecord),
-    /// A ring shared with other CQs.
-    Shared(&'static SpinLock<&'static RingRecord>),
+    /// An outlet that only this CQ uses.
+    Own(Outlet),
+    /// One shared with other CQs.
+    Shared(&'static SpinLock<Outlet>),
+}
+
+/// A ring of the segment, and a queue to the log. One thread at a time writes.
+#[derive(Default)]
+pub struct Outlet {
+    /// `None`: events are off, or the segment has no memory for a ring.
+    pub ring: Option<&'static RingRecord>,
+    /// `None`: there is no log, or no memory for a queue.
+    pub feed: Option<Feed>,
 }
 
 /// An event, as the ring holds it.
@@ -40,13 +49,26 @@ pub struct Event {
 }
 
 impl Sink {
-    /// Writes an event over the oldest one. The caller holds the CQ's lock.
+    /// Writes an event over the oldest one, and passes it to the log. The caller holds the CQ's lock.
     #[inline]
     pub fn write(&self, e: &Event) {
         match self {
             Sink::None => {}
-            Sink::Own(ring) => write(ring, e),
-            Sink::Shared(lock) => write(&lock.lock(), e),
+            Sink::Own(outlet) => outlet.write(e),
+            Sink::Shared(lock) => lock.lock().write(e),
+        }
+    }
+}
+
+impl Outlet {
+    #[inline]
+    fn write(&self, e: &Event) {
+        if let Some(ring) = self.ring {
+            write(ring, e);
+        }
+        if let Some(feed) = &self.feed {
+            // SAFETY: one thread at a time: the outlet's only CQ, or whoever has its lock, is locked.
+            unsafe { feed.put(*e) };
         }
     }
 }

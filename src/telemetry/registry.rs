@@ -3,12 +3,13 @@
 //! A record outlives its object as long as there is room, so that `trtop` and the final snapshot still list a destroyed
 //! QP. After [`RETAINED`] of them the oldest gives its record away, and its counters to its port and peer.
 
+mod flows;
 mod qps;
 
 use super::Hot;
 use super::address::Addresses;
 use super::cq::{Cq, CqSpec};
-use super::event::{OWN_RINGS, Sink};
+use super::event::{OWN_RINGS, Outlet, Sink};
 use super::fold;
 use super::pool::Pool;
 use super::qp::Qp;
@@ -17,6 +18,7 @@ use super::users::Users;
 use super::xrc::Srqs;
 use crate::clock::{Clock, realtime_ns};
 use crate::config::Config;
+use crate::log::feed::Queues;
 use crate::multipath::paths::Paths;
 use crate::shm::layout::{
     ContextRecord, CqRecord, Hooked, Kind, LaneRecord, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail,
@@ -30,7 +32,7 @@ use crate::verbs::PostSrqRecv;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release};
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Destroyed QPs that keep their record; destroyed CQs likewise.
 pub const RETAINED: usize = 1024;
@@ -111,6 +113,10 @@ pub struct Telemetry {
     segment: Segment,
     hot: &'static Hot,
     objects: &'static Objects,
+    /// On their way to the log, where there is one.
+    queues: Option<Arc<Queues>>,
+    /// Whether CQs have rings.
+    rings: bool,
     control: Mutex<Control>,
 }
 
@@ -130,8 +136,10 @@ struct Control {
     port_index: HashMap<(String, u8), u32>,
     peer_index: HashMap<(u32, Address), u32>,
     own_rings: Vec<&'static RingRecord>,
-    rings_made: usize,
-    shared_ring: Option<&'static SpinLock<&'static RingRecord>>,
+    outlets_made: usize,
+    shared_outlet: Option<&'static SpinLock<Outlet>>,
+    /// Own addresses of QPs, by the index of their record.
+    sources: HashMap<u32, (u32, [u8; 16])>,
     idle_devices: Vec<&'static Device>,
     gone: Ended,
 }
@@ -161,7 +169,7 @@ impl Telemetry {
             clock,
             header: segment.header(),
             latency_every: config.latency_every,
-            events: config.events,
+            events: config.events || config.log.is_some(),
             min_event_bytes: config.min_event_bytes,
         };
         let pools = (|| {
@@ -182,15 +190,23 @@ impl Telemetry {
                 port_index: HashMap::new(),
                 peer_index: HashMap::new(),
                 own_rings: Vec::new(),
-                rings_made: 0,
-                shared_ring: None,
+                outlets_made: 0,
+                shared_outlet: None,
+                sources: HashMap::new(),
                 idle_devices: Vec::new(),
                 gone: Ended::default(),
             })
         })();
         let control = pools.inspect_err(|_: &io::Error| segment.unlink())?;
         segment.publish();
-        Ok(Telemetry { segment, hot: Box::leak(Box::new(hot)), objects, control: Mutex::new(control) })
+        let queues = config.log.as_ref().map(|_| Arc::default());
+        let hot = Box::leak(Box::new(hot));
+        Ok(Telemetry { segment, hot, objects, queues, rings: config.events, control: Mutex::new(control) })
+    }
+
+    /// What is on its way to the log, where there is one.
+    pub fn queues(&self) -> Option<&Arc<Queues>> {
+        self.queues.as_ref()
     }
 
     /// The segment.
@@ -363,18 +379,19 @@ impl Telemetry {
         if !self.hot.events {
             return Sink::None;
         }
-        if let Some(ring) = c.own_rings.pop() {
-            return Sink::Own(ring);
+        let new_ring = || self.segment.add_region::<RingRecord>(Kind::Ring, 1).ok().map(|r| &r[0]);
+        let new_feed = || self.queues.as_ref().and_then(|q| q.feed());
+        if self.rings
+            && let Some(ring) = c.own_rings.pop()
+        {
+            return Sink::Own(Outlet { ring: Some(ring), feed: new_feed() });
         }
-        let ring = || self.segment.add_region::<RingRecord>(Kind::Ring, 1).ok().map(|r| &r[0]);
-        if c.rings_made < OWN_RINGS {
-            c.rings_made += 1;
-            return ring().map_or(Sink::None, Sink::Own);
+        let outlet = || Outlet { ring: if self.rings { new_ring() } else { None }, feed: new_feed() };
+        if c.outlets_made < OWN_RINGS {
+            c.outlets_made += 1;
+            return Sink::Own(outlet());
         }
-        if c.shared_ring.is_none() {
-            c.shared_ring = ring().map(|r| &*Box::leak(Box::new(SpinLock::new(r))));
-        }
-        c.shared_ring.map_or(Sink::None, Sink::Shared)
+        Sink::Shared(c.shared_outlet.get_or_insert_with(|| Box::leak(Box::new(SpinLock::new(outlet())))))
     }
 
     /// The CQ at `address` is about to be destroyed: polls no longer find it.
@@ -394,7 +411,7 @@ impl Telemetry {
     pub fn forget_cq(&self, cq: &'static Cq) {
         let mut c = self.control();
         cq.record.life.store(Life::Retired as u32, Relaxed);
-        if let Sink::Own(ring) = cq.sink {
+        if let Sink::Own(Outlet { ring: Some(ring), .. }) = cq.sink {
             c.own_rings.push(ring);
         }
         c.cqs.retire(cq.index);

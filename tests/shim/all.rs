@@ -31,3 +31,4 @@ mod soak;
 mod stopped_peer;
 mod sudden;
 mod symbols;
+mod transfers;

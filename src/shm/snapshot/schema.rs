@@ -82,6 +82,9 @@ pub struct Missed {
     pub panics: u64,
     /// Events overwritten before this snapshot.
     pub events_overwritten: u64,
+    /// Transfers that are not in the log: it was too slow for them, or could not be written.
+    #[serde(default)]
+    pub log_dropped: u64,
 }
 
 /// Per-opcode, per-status and latency details.

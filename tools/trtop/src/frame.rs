@@ -198,6 +198,12 @@ impl Process {
         if m.objects_opaque > 0 {
             notes.push(format!("{} QPs or CQs (marked *) of which not everything may be seen", m.objects_opaque));
         }
+        if m.log_dropped > 0 {
+            notes.push(format!(
+                "{} transfers are not in the log: it was too slow, or could not be written",
+                m.log_dropped
+            ));
+        }
         if m.completions_unmatched > 0 {
             notes.push(format!("{} completions of WRs that were never seen posted", m.completions_unmatched));
         }

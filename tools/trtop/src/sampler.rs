@@ -166,6 +166,7 @@ fn update(p: &mut Process, r: &Reader) {
         completions_unmatched: h.completions_unmatched.load(Relaxed),
         panics: h.panics.load(Relaxed),
         events_overwritten: 0,
+        log_dropped: h.log_dropped.load(Relaxed),
     };
     std::mem::swap(&mut p.before, &mut p.now);
     p.now.refill(r);
