@@ -249,9 +249,9 @@ static void take_round(struct side *s, struct model *m, const uint8_t *own)
 		if (p->receive < 0)
 			continue;
 		wc = next_cqe(s, s->rcq);
-		look_before(s, m, i);
 		expect_recv(s, &wc, &s->main, RECV_ID + (unsigned)p->receive,
 			    is_send(p) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM, p->len, has_imm(p), p->imm);
+		look_before(s, m, i);
 		if (memcmp(slot, own + p->from, len))
 			violated(s, "step %u: the SEND of %u bytes is wrong", i, len);
 		check_still(s, "behind a SEND", slot + len, s->size - len, 0);

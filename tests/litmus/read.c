@@ -12,8 +12,8 @@ static void await_second(struct side *s, unsigned r)
 {
 	struct ibv_wc wc = next_cqe(s, s->scq);
 
-	check(s, "the second READ", s->buf + INTO(s, 1), s->size, 2 * r + 1);
 	expect(s, &wc, &s->main, 4, IBV_WC_RDMA_READ, s->size);
+	check(s, "the second READ", s->buf + INTO(s, 1), s->size, 2 * r + 1);
 }
 
 /* WRITEs to the range, READs it again and WRITEs back what was READ, its last quarter first: one chain. A READ whose
@@ -61,14 +61,14 @@ static void source(struct side *s)
 		     .flags = IBV_SEND_SIGNALED);
 		if (waits) { /* with a wait between READ and WRITE, and without one */
 			wc = next_cqe(s, s->scq);
-			check(s, "the READ after the WRITE", s->buf + INTO(s, 0), n, 2 * r);
 			expect(s, &wc, &s->main, 2, IBV_WC_RDMA_READ, n);
+			check(s, "the READ after the WRITE", s->buf + INTO(s, 0), n, 2 * r);
 		}
 		post_second(s, r);
 		if (!waits) {
 			wc = next_cqe(s, s->scq);
-			check(s, "the READ before the WRITE", s->buf + INTO(s, 0), n, 2 * r);
 			expect(s, &wc, &s->main, 2, IBV_WC_RDMA_READ, n);
+			check(s, "the READ before the WRITE", s->buf + INTO(s, 0), n, 2 * r);
 		}
 		if (!s->lossy)
 			await_second(s, r);
