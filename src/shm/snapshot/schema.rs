@@ -114,6 +114,9 @@ pub struct Posted {
 pub struct LatencyJson {
     /// Samples.
     pub samples: u64,
+    /// Their sum.
+    #[serde(default)]
+    pub sum_ns: u64,
     /// Mean.
     pub mean_ns: Option<u64>,
     /// Median.
@@ -339,6 +342,7 @@ impl From<&Latency> for LatencyJson {
     fn from(l: &Latency) -> Self {
         LatencyJson {
             samples: l.count,
+            sum_ns: l.sum_ns,
             mean_ns: l.sum_ns.checked_div(l.count),
             p50_ns: l.quantile(0.5),
             p90_ns: l.quantile(0.9),

@@ -1,7 +1,7 @@
 //! What the viewer costs: 10,000 QPs in one segment whose counters change, sampled and drawn at 10 Hz for five seconds,
-//! each list in turn. Prints the share of one core, and what a refresh with its redraw takes: processor time, and by the
-//! clock, which includes what other programs of the machine took. Fails over the limits of 5 % of a core and 20 ms of
-//! processor time.
+//! each list in turn; then scrapes for Prometheus. Prints the share of one core, and what a refresh with its redraw takes: processor time, and by the
+//! clock, which includes what other programs of the machine took. Fails over the limits of 5 % of a core, 20 ms of
+//! processor time, and 100 ms a scrape.
 //!
 //! `cargo bench -p trtop -- feed DIR SECONDS` only writes such a segment, with fewer QPs, to look at with trtop.
 
@@ -15,9 +15,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use support::Made;
 use trtop::app::App;
+use trtop::cli::Per;
 use trtop::frame::Frame;
 use trtop::rows::View;
 use trtop::sampler::Sampler;
+use trtop::serve::metrics::Exposition;
+use trtop::serve::scrape;
 use trtop::ui::{self, theme::Theme};
 
 const QPS: usize = 10_000;
@@ -34,6 +37,9 @@ fn main() {
     let mut ok = true;
     for view in View::ALL {
         ok &= measure(dir.path(), &made, view);
+    }
+    for per in [Per::Peer, Per::Qp] {
+        ok &= measure_scrape(dir.path(), per);
     }
     // exit() runs no destructors.
     drop(dir);
@@ -86,6 +92,21 @@ fn measure(dir: &Path, made: &Made, view: View) -> bool {
          most {own_most:.2} ms of processor time; {clock_median:.2} ms, {clock_most:.2} ms by the clock"
     );
     share < 5.0 && own_most < 20.0
+}
+
+/// `trtop serve`: one scrape of all QPs.
+fn measure_scrape(dir: &Path, per: Per) -> bool {
+    let mut bytes = 0;
+    let scrapes = (0..20).map(|_| {
+        let at = Instant::now();
+        bytes = scrape(dir, per, Exposition::OpenMetrics).expect("a scrape").len();
+        at.elapsed()
+    });
+    let (median, most) = median_and_most(scrapes.collect());
+    println!(
+        "scrape of {QPS} QPs, a series per {per:?}: {bytes} bytes, median {median:.1} ms, most {most:.1} ms by the clock"
+    );
+    median < 100.0
 }
 
 /// In ms.

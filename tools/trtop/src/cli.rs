@@ -43,6 +43,8 @@ pub enum Command {
     Clean(CleanArgs),
     /// Run a command with libtelereduce.so preloaded
     Run(RunArgs),
+    /// Serve all of this host's counters to Prometheus, over HTTP
+    Serve(ServeArgs),
     /// Give a RoCE port IP aliases, one per path of the network, or take them away
     #[command(subcommand)]
     Vnic(VnicCommand),
@@ -97,6 +99,32 @@ pub struct DumpArgs {
     /// Include the newest completion events
     #[arg(long)]
     pub events: bool,
+}
+
+/// What `trtop serve` has a series for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Per {
+    /// Each port of each process
+    Port,
+    /// Each peer of each port
+    Peer,
+    /// Each QP that exists
+    Qp,
+}
+
+/// Options of `trtop serve`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Metrics are at /metrics, in the OpenMetrics format; README.md lists them. Whoever can connect can read them: for \
+other addresses than this host's own, put a proxy with TLS and passwords in front."
+)]
+pub struct ServeArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9719")]
+    pub listen: std::net::SocketAddr,
+    /// How fine the series are; each step has more of them
+    #[arg(long, value_enum, default_value = "peer")]
+    pub per: Per,
 }
 
 /// Options of `trtop ls`.

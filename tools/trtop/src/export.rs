@@ -75,23 +75,42 @@ fn repeat(dir: &Path, o: &DumpArgs, every: Duration) -> Outcome {
 
 /// Copies every segment. Files that cannot be read are named on stderr if `say`; other users' are only counted.
 fn take(dir: &Path, o: &DumpArgs, say: bool) -> Result<Snapshot, Failure> {
-    let found = discover::list(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
-    let user = rustix::process::geteuid().as_raw();
-    let mut segments = Vec::new();
-    let mut denied = 0;
-    for f in found.iter().filter(|f| o.pid.is_empty() || o.pid.contains(&f.pid)) {
-        match Reader::open(&f.path).and_then(|mut r| snapshot::segment(&mut r, o.events)) {
-            Ok(s) => segments.push(s),
-            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied && f.uid != user => denied += 1,
-            Err(e) if say => eprintln!("trtop: {}: {e}", f.path.display()),
-            Err(_) => {}
+    let (segments, left) = copy(dir, &o.pid, o.events)?;
+    if say {
+        left.broken.iter().for_each(|(path, why)| eprintln!("trtop: {}: {why}", path.display()));
+        if left.denied > 0 {
+            eprintln!("trtop: left out {} of other users", left.denied);
         }
     }
-    if say && denied > 0 {
-        eprintln!("trtop: left out {denied} of other users");
-    }
     Ok(snapshot::dump(segments))
+}
+
+/// Segments that were not copied.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Other users'.
+    pub denied: usize,
+    /// Those that cannot be read, and why.
+    pub broken: Vec<(PathBuf, ReadError)>,
+}
+
+/// Copies the segments in `dir`, those of processes `pids` only unless that is empty.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn copy(dir: &Path, pids: &[u32], events: bool) -> Result<(Vec<SegmentJson>, Left), Failure> {
+    let found = discover::list(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
+    let user = rustix::process::geteuid().as_raw();
+    let (mut segments, mut left) = (Vec::new(), Left::default());
+    for f in found.iter().filter(|f| pids.is_empty() || pids.contains(&f.pid)) {
+        match Reader::open(&f.path).and_then(|mut r| snapshot::segment(&mut r, events)) {
+            Ok(s) => segments.push(s),
+            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied && f.uid != user => left.denied += 1,
+            Err(e) => left.broken.push((f.path.clone(), e)),
+        }
+    }
+    Ok((segments, left))
 }
 
 fn render(s: &Snapshot, o: &DumpArgs) -> String {

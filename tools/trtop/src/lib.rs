@@ -3,6 +3,7 @@
 //! ```text
 //! segments -> sampler (copies, differences) -> Frame -> ui (draws it)      trtop
 //!          -> snapshot (the documented JSON) -> export                     trtop dump
+//!                                       -> serve (as OpenMetrics)       trtop serve
 //!          -> inspect (state of each file)   -> ls, clean                  trtop ls, trtop clean
 //! ```
 //!
@@ -29,6 +30,7 @@ pub mod ls;
 pub mod rows;
 pub mod run;
 pub mod sampler;
+pub mod serve;
 pub mod text_table;
 pub mod ui;
 pub mod units;

@@ -1,0 +1,107 @@
+//! `trtop serve`: the counters of every segment of this host, for Prometheus.
+//!
+//! Each scrape copies the segments anew; nothing is kept between scrapes, and the programs do not notice.
+
+pub mod metrics;
+
+use crate::cli::{Per, ServeArgs};
+use crate::error::{Failure, Outcome};
+use crate::export;
+use crate::inspect;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics::{Exposition, Scrape};
+use std::convert::Infallible;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+/// A client says what it wants within this time, also of a connection that it keeps.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const INDEX: &str = "<html><head><title>telereduce</title></head><body><h1>telereduce</h1>\
+<p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
+
+/// Serves until the process is ended.
+///
+/// # Errors
+/// The address cannot be listened at.
+pub fn run(o: &ServeArgs) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::new(format!("cannot serve: {e}")))?;
+    LocalSet::new().block_on(&runtime, serve(o))
+}
+
+async fn serve(o: &ServeArgs) -> Outcome {
+    let failed = |e: std::io::Error| Failure::new(format!("cannot listen at {}: {e}", o.listen));
+    let listener = TcpListener::bind(o.listen).await.map_err(failed)?;
+    crate::error::print(&format!("trtop: serving http://{}/metrics\n", listener.local_addr().map_err(failed)?))?;
+    if !o.listen.ip().is_loopback() {
+        eprintln!("trtop: {} is not a loopback address: whoever can connect can read the metrics", o.listen.ip());
+    }
+    let (dir, per): (Rc<Path>, Per) = (inspect::directory().into(), o.per);
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => drop(tokio::task::spawn_local(converse(socket, dir.clone(), per))),
+            // No descriptors, most likely: some will be free again.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn converse(socket: TcpStream, dir: Rc<Path>, per: Per) {
+    let answer = |request: Request<Incoming>| {
+        let accept = request.headers().get(ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
+        let exposition = Exposition::accepted(accept);
+        let response = answer(request.method(), request.uri().path(), || scrape(&dir, per, exposition), exposition);
+        async { Ok::<_, Infallible>(response) }
+    };
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    // A client that goes away, or that talks nonsense, is nobody else's concern.
+    let _ = http.serve_connection(TokioIo::new(socket), service_fn(answer)).await;
+}
+
+fn answer(
+    method: &Method,
+    path: &str,
+    scrape: impl FnOnce() -> Result<String, String>,
+    exposition: Exposition,
+) -> Response<Full<Bytes>> {
+    match path {
+        _ if method != Method::GET && method != Method::HEAD => {
+            text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n".into())
+        }
+        "/metrics" => match scrape() {
+            Ok(metrics) => text(StatusCode::OK, exposition.content_type(), metrics),
+            Err(e) => text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{e}\n")),
+        },
+        "/" => text(StatusCode::OK, "text/html", INDEX.into()),
+        _ => text(StatusCode::NOT_FOUND, "text/plain", "metrics are at /metrics\n".into()),
+    }
+}
+
+fn text(code: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    response
+}
+
+/// One scrape, as text.
+///
+/// # Errors
+/// The directory of segments cannot be read.
+pub fn scrape(dir: &Path, per: Per, exposition: Exposition) -> Result<String, String> {
+    let start = Instant::now();
+    let (segments, left) = export::copy(dir, &[], false).map_err(|e| e.message)?;
+    let unreadable = (left.denied + left.broken.len()) as u64;
+    Scrape { segments, per, unreadable, start }.text(exposition).map_err(|e| e.to_string())
+}

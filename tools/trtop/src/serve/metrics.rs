@@ -1,0 +1,410 @@
+//! Segments as OpenMetrics.
+
+use crate::cli::Per;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, prometheus_text, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Instant;
+use telereduce::shm::model::{Counters, Line};
+use telereduce::shm::snapshot::{Details, LatencyJson, PeerJson, SegmentJson};
+
+/// How the metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposition {
+    /// OpenMetrics 1.0, which Prometheus asks for.
+    OpenMetrics,
+    /// Prometheus's older text, for all others.
+    Text,
+}
+
+impl Exposition {
+    /// What a client gets that accepts this.
+    pub fn accepted(accept: &str) -> Exposition {
+        if accept.contains("application/openmetrics-text") { Exposition::OpenMetrics } else { Exposition::Text }
+    }
+
+    /// Content type.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Exposition::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Exposition::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// Upper bounds of the latency histograms: powers of two, 64 ns to 137 s.
+const POWERS: std::ops::RangeInclusive<u32> = 6..=37;
+
+/// What a scrape found.
+#[derive(Debug)]
+pub struct Scrape {
+    /// Processes.
+    pub segments: Vec<SegmentJson>,
+    /// What there is a series for.
+    pub per: Per,
+    /// Segments that could not be read.
+    pub unreadable: u64,
+    /// When it began.
+    pub start: Instant,
+}
+
+impl Scrape {
+    /// As text.
+    ///
+    /// # Errors
+    /// None that a string could have.
+    pub fn text(self, exposition: Exposition) -> Result<String, fmt::Error> {
+        let mut registry = Registry::with_prefix("telereduce");
+        registry.register_collector(Box::new(self));
+        let mut out = String::new();
+        match exposition {
+            Exposition::OpenMetrics => text::encode(&mut out, &registry)?,
+            Exposition::Text => prometheus_text::encode(&mut out, &registry)?,
+        }
+        Ok(out)
+    }
+}
+
+/// Whose a series is.
+#[derive(Clone, Debug, PartialEq, Eq, EncodeLabelSet)]
+struct Owner {
+    host: String,
+    pid: u32,
+    rank: Option<u64>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct Info {
+    #[prometheus(flatten)]
+    owner: Owner,
+    command: String,
+    world_size: Option<u64>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct What {
+    #[prometheus(flatten)]
+    owner: Owner,
+    what: &'static str,
+}
+
+/// A port, a peer or a QP.
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct Place {
+    #[prometheus(flatten)]
+    owner: Owner,
+    device: String,
+    port: u32,
+    peer: Option<String>,
+    qp_num: Option<u32>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct Directed {
+    #[prometheus(flatten)]
+    place: Place,
+    direction: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct Failed {
+    #[prometheus(flatten)]
+    place: Place,
+    direction: &'static str,
+    status: String,
+}
+
+/// A path of multi-path.
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct Path {
+    #[prometheus(flatten)]
+    owner: Owner,
+    device: String,
+    port: u32,
+    local: String,
+    peer: String,
+}
+
+struct Row {
+    place: Place,
+    line: Line,
+    qps: Option<u32>,
+}
+
+#[derive(Default)]
+struct PathSum {
+    chunks: Counters,
+    latency: Histogram,
+}
+
+/// A family's name, unit and help, and what of a queue's counters it is.
+type Of<T> = (&'static str, Option<Unit>, &'static str, fn(&Counters) -> T);
+
+fn totals() -> [Of<u64>; 6] {
+    let bytes = || Some(Unit::Bytes);
+    [
+        ("wrs_posted", None, "Work requests that the provider accepted", |c| c.wr_posted),
+        ("wrs_completed", None, "Work requests retired by a successful completion, their own or a later one's", |c| {
+            c.wr_completed
+        }),
+        ("wrs_failed", None, "Work requests completed in error, flushes included", |c| c.wr_failed),
+        ("wrs_dropped", None, "Work requests that vanished without a completion (RESET, destroy)", |c| c.wr_dropped),
+        ("posted", bytes(), "Bytes of posted work requests; receive: of their buffers", |c| c.bytes_posted),
+        ("completed", bytes(), "Bytes of completed work requests; receive: that arrived", |c| c.bytes_completed),
+    ]
+}
+
+fn levels() -> [Of<u64>; 2] {
+    [
+        ("wrs_outstanding", None, "Work requests posted and not completed", |c| c.wr_outstanding),
+        ("outstanding", Some(Unit::Bytes), "Bytes of outstanding work requests", |c| c.bytes_outstanding),
+    ]
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut e: DescriptorEncoder) -> fmt::Result {
+        let rows: Vec<Row> = self.segments.iter().flat_map(|s| rows(s, self.per)).collect();
+        let directed: Vec<(Directed, Counters)> = rows.iter().flat_map(directions).collect();
+        for (name, unit, help, value) in totals() {
+            let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+            directed.iter().try_for_each(|(labels, c)| counter(&mut family, labels, value(c)))?;
+        }
+        for (name, unit, help, value) in levels() {
+            let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            directed.iter().try_for_each(|(labels, c)| gauge(&mut family, labels, value(c)))?;
+        }
+        let mut family = e.encode_descriptor("qps", "Queue pairs that exist", None, MetricType::Gauge)?;
+        for r in &rows {
+            r.qps.map_or(Ok(()), |n| gauge(&mut family, &r.place, u64::from(n)))?;
+        }
+        self.details(&mut e)?;
+        self.paths(&mut e)?;
+        self.processes(&mut e)
+    }
+}
+
+impl Scrape {
+    /// Errors and latencies: of ports or peers, since a QP's would be too many series.
+    fn details(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let detailed: Vec<(Place, &Details)> = self.segments.iter().flat_map(|s| detailed(s, self.per)).collect();
+        let help = "Completions in error, by status";
+        let mut family = e.encode_descriptor("completion_errors", help, None, MetricType::Counter)?;
+        for (place, d) in &detailed {
+            for (direction, errors) in [("send", &d.errors), ("recv", &d.recv_errors)] {
+                for (status, n) in errors {
+                    let labels = Failed { place: place.clone(), direction, status: status.clone() };
+                    counter(&mut family, &labels, *n)?;
+                }
+            }
+        }
+        let help = "From the post of a sampled signaled send to the poll that returned its completion";
+        let mut family = e.encode_descriptor("latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (place, d) in detailed.iter().filter(|(_, d)| d.latency_post_to_poll.samples > 0) {
+            Histogram::from(&d.latency_post_to_poll).encode(&mut family, place)?;
+        }
+        Ok(())
+    }
+
+    fn paths(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let paths: Vec<(Path, PathSum)> = self.segments.iter().flat_map(paths).collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let help = "Multi-path: bytes of chunks that a path carried";
+        let mut family = e.encode_descriptor("path_completed", help, Some(&Unit::Bytes), MetricType::Counter)?;
+        paths.iter().try_for_each(|(p, s)| counter(&mut family, p, s.chunks.bytes_completed))?;
+        let help = "Multi-path: chunks that a path carried";
+        let mut family = e.encode_descriptor("path_chunks", help, None, MetricType::Counter)?;
+        paths.iter().try_for_each(|(p, s)| counter(&mut family, p, s.chunks.wr_completed))?;
+        let help = "Multi-path: chunks that failed on a path";
+        let mut family = e.encode_descriptor("path_chunks_failed", help, None, MetricType::Counter)?;
+        paths.iter().try_for_each(|(p, s)| counter(&mut family, p, s.chunks.wr_failed))?;
+        let help = "Multi-path: bytes of chunks that are under way on a path";
+        let mut family = e.encode_descriptor("path_outstanding", help, Some(&Unit::Bytes), MetricType::Gauge)?;
+        paths.iter().try_for_each(|(p, s)| gauge(&mut family, p, s.chunks.bytes_outstanding))?;
+        let help = "Multi-path: from the post of a chunk to its completion";
+        let mut family = e.encode_descriptor("path_latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        paths.iter().try_for_each(|(p, s)| s.latency.encode(&mut family, p))
+    }
+
+    fn processes(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let mut family = e.encode_descriptor("process_info", "A process with a segment", None, MetricType::Gauge)?;
+        for s in &self.segments {
+            let labels = Info { owner: owner(s), command: s.command.clone(), world_size: s.world_size };
+            gauge(&mut family, &labels, 1)?;
+        }
+        let mut family = e.encode_descriptor("process_up", "Whether the process lives", None, MetricType::Gauge)?;
+        self.segments.iter().try_for_each(|s| gauge(&mut family, &owner(s), u64::from(s.alive)))?;
+        let help = "When the process last used verbs, since the epoch";
+        let mut family = e.encode_descriptor("heartbeat_timestamp", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for s in &self.segments {
+            ConstGauge::new(seconds(s.heartbeat_ns)).encode(family.encode_family(&owner(s))?)?;
+        }
+        let help = "What could not be counted, or logged";
+        let mut family = e.encode_descriptor("missed", help, None, MetricType::Counter)?;
+        for s in &self.segments {
+            let m = &s.missed;
+            for (what, n) in [
+                ("objects_untracked", m.objects_untracked),
+                ("objects_opaque", m.objects_opaque),
+                ("wrs_unseen", m.wrs_unseen),
+                ("completions_unmatched", m.completions_unmatched),
+                ("panics", m.panics),
+                ("log_dropped", m.log_dropped),
+            ] {
+                counter(&mut family, &What { owner: owner(s), what }, n)?;
+            }
+        }
+        let help = "Segments of this host that could not be read: other users', or damaged";
+        let family = e.encode_descriptor("segments_unreadable", help, None, MetricType::Gauge)?;
+        ConstGauge::new(self.unreadable).encode(family)?;
+        let help = "How long this scrape took, but for its last lines";
+        let family = e.encode_descriptor("scrape_duration", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        ConstGauge::new(self.start.elapsed().as_secs_f64()).encode(family)
+    }
+}
+
+fn counter(family: &mut MetricEncoder, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+    ConstCounter::new(value).encode(family.encode_family(labels)?)
+}
+
+fn gauge(family: &mut MetricEncoder, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+    ConstGauge::new(value).encode(family.encode_family(labels)?)
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn owner(s: &SegmentJson) -> Owner {
+    Owner { host: s.host.clone(), pid: s.pid, rank: s.rank }
+}
+
+/// A direction has series once anything was posted in it.
+fn directions(r: &Row) -> impl Iterator<Item = (Directed, Counters)> + '_ {
+    [("send", r.line.send), ("recv", r.line.recv)]
+        .into_iter()
+        .filter(|(_, c)| c.wr_posted > 0)
+        .map(|(direction, c)| (Directed { place: r.place.clone(), direction }, c))
+}
+
+fn rows(s: &SegmentJson, per: Per) -> Vec<Row> {
+    let place = |device: &str, port, peer, qp_num| Place { owner: owner(s), device: device.into(), port, peer, qp_num };
+    match per {
+        Per::Port => s
+            .ports
+            .iter()
+            .map(|p| Row { place: place(&p.device, p.port, None, None), line: p.line, qps: Some(p.qps_live) })
+            .collect(),
+        Per::Peer => {
+            let peers = s.peers.iter().map(|p| Row {
+                place: place(&p.device, p.port, Some(name(p)), None),
+                line: p.line,
+                qps: Some(p.qps_live),
+            });
+            // What has no peer: datagrams, receives of SRQs, QPs that were never connected.
+            let rest = s.ports.iter().map(|p| {
+                let of_port = |x: &&PeerJson| (&x.device, x.port) == (&p.device, p.port);
+                let (mut line, mut qps) = (p.line, p.qps_live);
+                for x in s.peers.iter().filter(of_port) {
+                    line.send = less(line.send, &x.line.send);
+                    line.recv = less(line.recv, &x.line.recv);
+                    qps = qps.saturating_sub(x.qps_live);
+                }
+                Row { place: place(&p.device, p.port, None, None), line, qps: Some(qps) }
+            });
+            peers.chain(rest).collect()
+        }
+        Per::Qp => s
+            .qps
+            .iter()
+            .filter(|q| q.live)
+            .map(|q| Row {
+                place: place(q.device.as_deref().unwrap_or(""), q.port.unwrap_or(0), q.peer.clone(), Some(q.qp_num)),
+                line: q.line,
+                qps: None,
+            })
+            .collect(),
+    }
+}
+
+fn detailed(s: &SegmentJson, per: Per) -> Vec<(Place, &Details)> {
+    let place = |device: &str, port, peer| Place { owner: owner(s), device: device.into(), port, peer, qp_num: None };
+    match per {
+        Per::Port => s.ports.iter().map(|p| (place(&p.device, p.port, None), &p.details)).collect(),
+        Per::Peer | Per::Qp => s.peers.iter().map(|p| (place(&p.device, p.port, Some(name(p))), &p.details)).collect(),
+    }
+}
+
+fn name(p: &PeerJson) -> String {
+    p.ip.clone().or_else(|| p.gid.clone()).unwrap_or_else(|| format!("lid {}", p.lid))
+}
+
+/// What is in `all` and not in `part`.
+fn less(all: Counters, part: &Counters) -> Counters {
+    macro_rules! difference { ($($f:ident)*) => { Counters { $($f: all.$f.saturating_sub(part.$f),)* ..all } } }
+    difference!(wr_posted wr_completed wr_failed wr_dropped wr_outstanding bytes_posted bytes_completed bytes_failed
+                bytes_dropped bytes_outstanding cqes)
+}
+
+/// The lanes of a process, by path.
+fn paths(s: &SegmentJson) -> Vec<(Path, PathSum)> {
+    let mut sums: BTreeMap<(&str, u32, &str, &str), PathSum> = BTreeMap::new();
+    for l in &s.lanes {
+        let key = (l.device.as_deref().unwrap_or(""), l.port.unwrap_or(0), l.local.as_str(), l.peer.as_str());
+        let sum = sums.entry(key).or_default();
+        sum.chunks.add(&l.chunks);
+        sum.latency.add(&l.latency_post_to_poll);
+    }
+    sums.into_iter()
+        .map(|((device, port, local, peer), sum)| {
+            let (device, local, peer) = (device.into(), local.into(), peer.into());
+            (Path { owner: owner(s), device, port, local, peer }, sum)
+        })
+        .collect()
+}
+
+/// A histogram with a bucket per power of two.
+#[derive(Default)]
+struct Histogram {
+    samples: u64,
+    sum_ns: u64,
+    /// By power.
+    buckets: BTreeMap<u32, u64>,
+}
+
+impl Histogram {
+    fn add(&mut self, l: &LatencyJson) {
+        self.samples += l.samples;
+        self.sum_ns = self.sum_ns.wrapping_add(l.sum_ns);
+        for (lower, n) in &l.buckets {
+            let power = (64 - lower.leading_zeros()).clamp(*POWERS.start(), *POWERS.end() + 1);
+            *self.buckets.entry(power).or_default() += n;
+        }
+    }
+
+    fn encode(&self, family: &mut MetricEncoder, labels: &impl EncodeLabelSet) -> fmt::Result {
+        let bucket = |power: u32| {
+            let bound = if power > *POWERS.end() { f64::INFINITY } else { seconds(1 << power) };
+            (bound, self.buckets.get(&power).copied().unwrap_or(0))
+        };
+        let buckets: Vec<(f64, u64)> = (*POWERS.start()..=*POWERS.end() + 1).map(bucket).collect();
+        let mut encoder = family.encode_family(labels)?;
+        encoder.encode_histogram::<NoLabelSet>(seconds(self.sum_ns), self.samples, &buckets, None)
+    }
+}
+
+impl From<&LatencyJson> for Histogram {
+    fn from(l: &LatencyJson) -> Histogram {
+        let mut h = Histogram::default();
+        h.add(l);
+        h
+    }
+}

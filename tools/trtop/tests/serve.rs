@@ -1,0 +1,214 @@
+//! `trtop serve`: what Prometheus gets.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use support::{segment, who};
+use trtop::cli::Per;
+use trtop::serve::metrics::Exposition;
+
+fn scrape(dir: &Path, per: Per) -> Result<String, String> {
+    trtop::serve::scrape(dir, per, Exposition::OpenMetrics)
+}
+
+/// The samples by `name{labels}`; labels as they are written.
+fn samples(text: &str) -> BTreeMap<&str, f64> {
+    text.lines()
+        .filter(|l| !l.starts_with('#'))
+        .map(|l| {
+            let (series, value) = l.rsplit_once(' ').expect("a value");
+            (series, value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+/// What all samples of `name` with all of `labels` add up to; there are some.
+fn sum(text: &str, name: &str, labels: &[&str]) -> f64 {
+    let all = samples(text);
+    let has = |s: &str| s.split('{').next() == Some(name) && labels.iter().all(|l| s.contains(l));
+    let mut some = all.iter().filter(|(s, _)| has(s)).map(|(_, v)| *v).peekable();
+    assert!(some.peek().is_some(), "no {name} with {labels:?} in\n{text}");
+    some.sum()
+}
+
+/// A rank with traffic on two QPs to two peers, and a dead process.
+fn two(dir: &Path) -> (support::Made, support::Made) {
+    let live = segment(dir, &who(4000, "job \"x\"\\y\nz", Some(3)), 3);
+    live.traffic(0, 10, 65536, 4, 3000);
+    live.traffic(1, 5, 100, 5, 9000);
+    live.failure(1, 5, 0);
+    let mut dead = segment(dir, &who(4001, "gone", None), 1);
+    dead.traffic(0, 2, 1000, 2, 100);
+    dead.die();
+    (live, dead)
+}
+
+#[test]
+fn the_same_sums_however_fine() {
+    let dir = tempfile::tempdir().unwrap();
+    let _made = two(dir.path());
+    for per in [Per::Port, Per::Peer, Per::Qp] {
+        let text = scrape(dir.path(), per).unwrap();
+        let of = |name: &str| sum(&text, &format!("telereduce_{name}"), &["pid=\"4000\"", "direction=\"send\""]);
+        assert_eq!((of("wrs_posted_total"), of("wrs_completed_total"), of("wrs_failed_total")), (15.0, 9.0, 1.0));
+        assert_eq!((of("posted_bytes_total"), of("completed_bytes_total")), (655_860.0, 262_644.0));
+        assert_eq!((of("wrs_outstanding"), of("outstanding_bytes")), (6.0, 393_216.0), "{per:?}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}
+
+#[test]
+fn labels_say_whose_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let _made = two(dir.path());
+    let text = scrape(dir.path(), Per::Peer).unwrap();
+    let owner = "host=\"node7\",pid=\"4000\",rank=\"3\"";
+    let all = samples(&text);
+    let at = |s: &str| *all.get(s).unwrap_or_else(|| panic!("no {s} in\n{text}"));
+    let series = format!(
+        "telereduce_posted_bytes_total{{{owner},device=\"mlx5_0\",port=\"1\",peer=\"10.0.0.1\",qp_num=\"\",direction=\"send\"}}"
+    );
+    assert_eq!(at(&series), 655_360.0);
+    assert_eq!(at(&format!("telereduce_process_up{{{owner}}}")), 1.0);
+    assert_eq!(at("telereduce_process_up{host=\"node7\",pid=\"4001\",rank=\"\"}"), 0.0);
+    let info = format!("telereduce_process_info{{{owner},command=\"job \\\"x\\\"\\\\y\u{fffd}z\",world_size=\"8\"}}");
+    assert_eq!(at(&info), 1.0);
+    let failed = sum(&text, "telereduce_completion_errors_total", &["peer=\"10.0.0.2\"", "status=\"WR_FLUSH_ERR\""]);
+    assert_eq!(failed, 1.0);
+    assert_eq!(at("telereduce_segments_unreadable"), 0.0);
+    let qp = scrape(dir.path(), Per::Qp).unwrap();
+    assert_eq!(sum(&qp, "telereduce_posted_bytes_total", &["qp_num=\"1001\"", "peer=\"10.0.0.2\""]), 500.0);
+}
+
+#[test]
+fn latencies_are_a_histogram_in_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let _made = two(dir.path());
+    let text = scrape(dir.path(), Per::Port).unwrap();
+    let of =
+        |name: &str, label: &str| sum(&text, &format!("telereduce_latency_seconds_{name}"), &["pid=\"4000\"", label]);
+    // One sample of 3 us on port 1, one of 9 us on port 2.
+    assert_eq!((of("count", "port=\"1\""), of("sum", "port=\"1\"")), (1.0, 3e-6));
+    assert_eq!((of("count", "port=\"2\""), of("sum", "port=\"2\"")), (1.0, 9e-6));
+    let below = |bound: &str| {
+        of("bucket", &format!("le=\"{bound}\",host=\"node7\",pid=\"4000\",rank=\"3\",device=\"mlx5_0\",port=\"1\""))
+    };
+    assert_eq!((below("0.000002048"), below("0.000004096"), below("+Inf")), (0.0, 1.0, 1.0), "{text}");
+}
+
+#[test]
+fn damaged_segments_are_counted_and_the_rest_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let _made = two(dir.path());
+    let uid = rustix::process::geteuid().as_raw();
+    std::fs::write(dir.path().join(format!("telereduce.{uid}.4002")), [0xffu8; 20_000]).unwrap();
+    let text = scrape(dir.path(), Per::Port).unwrap();
+    assert_eq!(samples(&text)["telereduce_segments_unreadable"], 1.0);
+    assert_eq!(sum(&text, "telereduce_process_up", &[]), 1.0);
+}
+
+#[test]
+fn no_segments_are_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = scrape(dir.path(), Per::Peer).unwrap();
+    assert_eq!(samples(&text)["telereduce_segments_unreadable"], 0.0);
+    assert!(scrape(Path::new("/nonexistent"), Per::Peer).is_err());
+}
+
+/// A server of its own on a port that the kernel chose.
+struct Served(Child, String);
+
+impl Served {
+    fn new(dir: &Path) -> Served {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_trtop"))
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .env("TELEREDUCE_DIR", dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("trtop starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("trtop: serving http://").and_then(|l| l.strip_suffix("/metrics"));
+        Served(child, address.expect("where it listens").to_string())
+    }
+
+    fn ask(&self, request: &str) -> String {
+        let mut socket = TcpStream::connect(&self.1).unwrap();
+        write!(socket, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n").unwrap();
+        write!(socket, "Accept: application/openmetrics-text;version=1.0.0;q=0.75,text/plain;q=0.5\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn it_is_served_over_http() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = two(dir.path());
+    let server = Served::new(dir.path());
+    let answer = server.ask("GET /metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.to_lowercase().contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(answer.contains("telereduce_process_up"));
+    // The next scrape sees what happened since.
+    made.0.traffic(0, 1, 1, 0, 0);
+    let posted = |answer: &str| {
+        let body = answer.split_once("\r\n\r\n").expect("a body").1;
+        let lines: Vec<&str> = body.lines().filter(|l| l.starts_with('#') || l.starts_with("telereduce_")).collect();
+        sum(&lines.join("\n"), "telereduce_wrs_posted_total", &["pid=\"4000\""])
+    };
+    assert_eq!(posted(&server.ask("GET /metrics?x=1")), 16.0);
+    assert!(server.ask("GET /").contains("href=\"/metrics\""));
+    assert!(server.ask("GET /else").starts_with("HTTP/1.1 404"));
+    assert!(server.ask("POST /metrics").starts_with("HTTP/1.1 405"));
+    // Clients that say nothing, or nonsense, keep nobody else waiting.
+    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&server.1).unwrap()).collect();
+    TcpStream::connect(&server.1).unwrap().write_all(&[0xff; 4096]).unwrap();
+    assert!(server.ask("GET /metrics").starts_with("HTTP/1.1 200"));
+    drop(silent);
+}
+
+/// The older format has the same series.
+#[test]
+fn clients_that_know_no_openmetrics_get_text() {
+    assert_eq!(Exposition::accepted("text/plain;version=0.0.4;q=0.5,*/*;q=0.1"), Exposition::Text);
+    assert_eq!(Exposition::accepted(""), Exposition::Text);
+    let dir = tempfile::tempdir().unwrap();
+    let _made = two(dir.path());
+    let (open, text) = (Exposition::OpenMetrics, Exposition::Text);
+    let of = |e| trtop::serve::scrape(dir.path(), Per::Peer, e).unwrap();
+    let (open, text) = (of(open), of(text));
+    // Labels may be in another order.
+    let values = |t: &str| {
+        let own = samples(t).into_iter().filter(|(s, _)| !s.contains("scrape_duration"));
+        own.map(|(s, v)| (s.split('{').next().unwrap().to_string(), v.to_bits())).collect::<Vec<_>>()
+    };
+    let sorted = |mut v: Vec<_>| {
+        v.sort_unstable();
+        v
+    };
+    assert_eq!(sorted(values(&open)), sorted(values(&text)));
+    assert!(text.contains("# TYPE telereduce_wrs_posted_total counter\n"), "{text}");
+}
+
+#[test]
+fn an_address_in_use_is_said() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let o = Command::new(env!("CARGO_BIN_EXE_trtop")).args(["serve", "--listen", &at]).output().unwrap();
+    assert_eq!(o.status.code(), Some(1));
+    let said = String::from_utf8(o.stderr).unwrap();
+    assert!(said.starts_with(&format!("trtop: cannot listen at {at}: ")), "{said}");
+}
