@@ -144,7 +144,8 @@ pub unsafe fn ibv_create_cq(
     // SAFETY: the caller's promise, passed on.
     unsafe {
         let (mut cq, mut room) = (null_mut::<ibv_cq>(), None);
-        let extras = if multipath::is_on() { multipath::cq::extras(cqe.max(0) as u32) } else { [0; 2] };
+        // A size that no CQ has stays as wrong as it is.
+        let extras = if multipath::is_on() && cqe > 0 { multipath::cq::extras(cqe as u32) } else { [0; 2] };
         for extra in extras.into_iter().filter(|e| *e > 0) {
             if cq.is_null()
                 && let Some(more) = cqe.checked_add(extra as c_int)
@@ -433,7 +434,7 @@ unsafe fn split_qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, (surplus, sig_all)
 unsafe fn not_split_qp_created(qp: *mut ibv_qp, cap: &ibv_qp_cap, sig_all: bool, how: How, tried: bool) {
     // SAFETY: the caller's promise.
     unsafe { qp_created(qp, cap, sig_all, how) };
-    if let Some(q) = state::OBJECTS.qps.get(qp as usize).filter(|_| tried) {
+    if let Some(q) = state::OBJECTS.qps.find(qp).filter(|_| tried) {
         multipath::not_enlarged(q);
     }
 }

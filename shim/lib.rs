@@ -7,6 +7,7 @@
 //! through the QP and the CQ ([`extended_send`], [`extended_poll`]). Which libibverbs is behind a hook,
 //! [`library`] and [`linked`] know. With more than one path, [`multipath`] has hooks of its own in front of these. Nothing at all happens before a program opens an RDMA device.
 
+mod alone;
 mod arena;
 mod context;
 mod control_path;

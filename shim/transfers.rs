@@ -1,19 +1,22 @@
 //! The thread that writes the log of transfers. There is none without `TELEREDUCE_LOG`.
 
 use crate::state::State;
-use crate::{guard, log};
+use crate::{alone, guard, log};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Release};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use telereduce::control::rendezvous::without_signals;
-use telereduce::log::feed::Queues;
+use telereduce::log::feed::{self, Queues};
 use telereduce::log::file::LogFile;
 use telereduce::log::writer::Writer;
 
-/// Between looks at the queues.
-const EVERY: Duration = Duration::from_millis(25);
+/// Between looks at the queues, and where much has come.
+const EVERY: Duration = Duration::from_millis(10);
+const SOON: Duration = Duration::from_millis(1);
+/// Between looks whether the program's threads have all ended.
+const ALONE_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for the last lines.
 const LAST_LINES: u64 = 500;
 /// Stack of the thread.
@@ -50,7 +53,10 @@ pub fn start(s: &'static State) {
             let log = Log { thread: thread.thread().clone(), ends };
             LOG.store(Box::into_raw(Box::new(log)), Release);
         }
-        Err(e) => log::line(format_args!("there is no log of transfers: cannot start its thread: {e}")),
+        Err(e) => {
+            queues.close();
+            log::line(format_args!("there is no log of transfers: cannot start its thread: {e}"));
+        }
     }
 }
 
@@ -64,18 +70,42 @@ fn writer(s: &State, dir: &Path, queues: Arc<Queues>) -> Writer {
 }
 
 fn live(s: &State, mut writer: Writer, ends: &Ends) {
+    stand_back();
+    let mut looked = Instant::now();
     loop {
         let last = ends.wanted.load(Acquire);
-        if let Some((e, path)) = writer.turn(&s.telemetry, Instant::now()).problem {
+        let turn = writer.turn(&s.telemetry, Instant::now());
+        if let Some((e, path)) = turn.problem {
             log::line(format_args!(
                 "cannot write the log {}: {e}; transfers are not logged while that is so, and are counted",
                 path.display()
             ));
         }
+        if turn.more {
+            continue;
+        }
         if last {
             return ends.reached.store(true, Release);
         }
-        std::thread::park_timeout(EVERY);
+        if looked.elapsed() > ALONE_EVERY {
+            looked = Instant::now();
+            alone::end_if_only_ours_are_left();
+        }
+        std::thread::park_timeout(if turn.transfers > feed::EVENTS / 8 { SOON } else { EVERY });
+    }
+}
+
+/// The thread was started by one of the program's, which may be bound to a processor or have real-time priority: this one is
+/// the least of all.
+fn stand_back() {
+    // SAFETY: all-zero sets and parameters are valid values; the calls read only these, and change this thread alone.
+    unsafe {
+        let batch: libc::sched_param = core::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch);
+        libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, 10);
+        let mut any: libc::cpu_set_t = core::mem::zeroed();
+        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut any));
+        libc::sched_setaffinity(0, size_of_val(&any), &raw const any);
     }
 }
 

@@ -79,7 +79,7 @@ pub const TABLE: &[Setting] = &[
     },
     Setting {
         name: "TELEREDUCE_WINDOW",
-        values: "2 to 100000",
+        values: "2 to 4096",
         default: "50",
         help: "a flow's bandwidth is that of its last so many transfers",
     },
@@ -214,7 +214,8 @@ impl Config {
         }
         if let Some(v) = set("TELEREDUCE_LOG").or_else(|| log_of_the_note(set)) {
             if std::path::Path::new(&v).is_dir() {
-                c.log = Some(v.into());
+                // The program may change its directory before there is a line.
+                c.log = Some(std::path::absolute(&v).unwrap_or_else(|_| v.into()));
             } else {
                 bad("TELEREDUCE_LOG", &v);
             }
@@ -230,7 +231,7 @@ impl Config {
         }
         if let Some(v) = set("TELEREDUCE_WINDOW") {
             match v.parse() {
-                Ok(n) if (2..=100_000).contains(&n) => c.window = n,
+                Ok(n) if (2..=4096).contains(&n) => c.window = n,
                 _ => bad("TELEREDUCE_WINDOW", &v),
             }
         }

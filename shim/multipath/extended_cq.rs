@@ -165,6 +165,7 @@ pub fn enlarged(attr: &ibv_cq_init_attr_ex, extra: u32) -> Option<ibv_cq_init_at
     const SINGLE_THREADED: u32 = 1;
     // A CQ of a parent domain may have no lock either.
     let fits = super::is_on()
+        && attr.cqe > 0
         && attr.comp_mask & !FLAGS == 0
         && (attr.comp_mask & FLAGS == 0 || attr.flags & SINGLE_THREADED == 0)
         // A CQ of a shared receive queue that matches tags, which no engine sends to.

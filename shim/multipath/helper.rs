@@ -4,7 +4,7 @@
 use super::flow::Flow;
 use super::group::Group;
 use super::world::World;
-use crate::guard;
+use crate::{alone, guard};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +18,8 @@ const DRAW_EVERY: Duration = Duration::from_micros(50);
 /// Between looks whether lanes take what waits for them: completions lead there much sooner, unless a provider refused
 /// what it has room for.
 const FEED_EVERY: Duration = Duration::from_millis(10);
+/// Between looks whether the program's threads have all ended.
+const ALONE_EVERY: Duration = Duration::from_secs(2);
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -154,6 +156,7 @@ impl Helper {
     fn live(&self) {
         let mut fds = Vec::new();
         let (mut draws, mut feeds, mut look_again) = (false, false, None::<Instant>);
+        let mut looked = Instant::now();
         loop {
             fds.clear();
             fds.push(libc::pollfd { fd: self.wake.load(Relaxed), events: libc::POLLIN, revents: 0 });
@@ -162,6 +165,7 @@ impl Helper {
                 draws.then_some(DRAW_EVERY),
                 feeds.then_some(FEED_EVERY),
                 look_again.map(|end| end.saturating_duration_since(Instant::now())),
+                Some(ALONE_EVERY),
             ];
             let wait = wait.into_iter().flatten().min();
             let wait =
@@ -173,6 +177,10 @@ impl Helper {
             // SAFETY: eight bytes.
             unsafe { libc::read(self.wake.load(Relaxed), (&raw mut count).cast(), 8) };
             self.woken.store(false, Release);
+            if looked.elapsed() > ALONE_EVERY {
+                looked = Instant::now();
+                alone::end_if_only_ours_are_left();
+            }
             let Some(r) = self.rendezvous() else { continue };
             let inbox = core::mem::take(&mut *lock(&self.inbox));
             // Each by itself, so that the application's calls need not wait for all.

@@ -93,9 +93,18 @@ impl Flows {
         Standing { peer: peer.bandwidth(), qp: qp.window.bandwidth(), port: *port }
     }
 
-    /// Keeps the QPs of which `keep` says so; of the others nothing is outstanding.
-    pub fn retain(&mut self, mut keep: impl FnMut(FlowId) -> bool) {
-        let gone: Vec<u32> = self.qps.values().filter(|q| !keep(q.id)).map(|q| q.id.qp).collect();
+    /// What is outstanding on each QP `now`; `None`: it is gone.
+    pub fn refresh(&mut self, mut now: impl FnMut(FlowId) -> Option<Outstanding>) {
+        let mut gone = Vec::new();
+        for q in self.qps.values_mut() {
+            match (now(q.id), self.ports.get_mut(&q.id.port)) {
+                (Some(outstanding), Some(port)) => {
+                    port.replace(q.outstanding, outstanding);
+                    q.outstanding = outstanding;
+                }
+                _ => gone.push(q.id.qp),
+            }
+        }
         gone.into_iter().for_each(|qp| self.forget(qp));
     }
 
@@ -144,7 +153,7 @@ mod tests {
         // Another QP in the record of the second, on another port: nothing of the second is left.
         assert_eq!(f.push(FlowId { port: 1, qp_num: 20, ..second }, left(5)).port.wr, 14);
         assert_eq!(f.push(A, left(2)).port.wr, 2);
-        f.retain(|id| id != elsewhere);
+        f.refresh(|id| (id != elsewhere).then_some(Outstanding { wr: 5, bytes: 500 }));
         assert_eq!(f.push(FlowId { port: 1, qp_num: 20, ..second }, left(5)).port.wr, 5);
     }
 

@@ -6,6 +6,9 @@
 /// Records of a window, if nothing else is asked for.
 pub const DEFAULT_RECORDS: usize = 50;
 
+/// A clock that goes back by more than this was set.
+const SET_BACK_NS: u64 = 1_000_000_000;
+
 /// A window over the last records of one flow.
 #[derive(Clone, Debug)]
 pub struct Window {
@@ -39,13 +42,25 @@ impl Window {
     }
 
     /// A transfer of `bytes` ended at `end_ns`. One that seems to have ended before an earlier record (several CQs, or a clock
-    /// that was set back) counts as having ended with it.
+    /// that was set back a little) counts as having ended with it; if the clock was set back by more, the window begins anew.
     pub fn push(&mut self, end_ns: u64, bytes: u64) {
+        if self.newest().is_some_and(|newest| newest.end_ns.saturating_sub(end_ns) > SET_BACK_NS) {
+            self.records.clear();
+            (self.oldest, self.bytes) = (0, 0);
+        }
         let end_ns = self.newest().map_or(end_ns, |newest| newest.end_ns.max(end_ns));
         let record = Record { end_ns, bytes };
         self.bytes = self.bytes.wrapping_add(bytes);
         if self.records.len() < self.most {
-            self.records.push(record);
+            if self.records.try_reserve(1).is_ok() {
+                self.records.push(record);
+                return;
+            }
+            // No memory: it stays as small as it is.
+            self.most = self.records.len();
+        }
+        if self.records.is_empty() {
+            self.bytes = 0;
             return;
         }
         let gone = core::mem::replace(&mut self.records[self.oldest], record);
@@ -135,6 +150,12 @@ mod tests {
     fn a_clock_set_back_is_no_time() {
         assert_eq!(of(3, &[(100, 1), (90, 2), (110, 3)]), Bandwidth { bytes: 5, ns: 10 });
         assert_eq!(of(3, &[(100, 1), (90, 2)]), Bandwidth { bytes: 2, ns: 0 });
+    }
+
+    #[test]
+    fn a_clock_set_far_back_begins_a_new_window() {
+        let hour = 3_600_000_000_000;
+        assert_eq!(of(3, &[(hour, 1), (hour + 1, 2), (5, 7), (15, 4)]), Bandwidth { bytes: 4, ns: 10 });
     }
 
     proptest! {

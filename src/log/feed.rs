@@ -2,17 +2,20 @@
 
 use crate::telemetry::event::Event;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use ringbuf::traits::{Consumer, Observer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Events that a queue holds: those of 25 ms, between two looks of the log's thread, at 650,000 a second.
-const EVENTS: usize = 1 << 14;
+/// Events that a queue holds: those of 10 ms, between two looks of the log's thread, at 1.6 million a second.
+pub const EVENTS: usize = 1 << 14;
+/// Events that are taken from one queue at a time.
+const PART: usize = EVENTS / 4;
 
 /// The writer's end. One thread at a time.
 pub struct Feed {
-    end: UnsafeCell<HeapProd<Event>>,
+    /// `None`: there is no memory for it, and all is dropped.
+    end: Option<UnsafeCell<HeapProd<Event>>>,
     queues: Arc<Queues>,
 }
 
@@ -26,29 +29,57 @@ unsafe impl Send for Feed {}
 pub struct Queues {
     ends: Mutex<Vec<HeapCons<Event>>>,
     dropped: AtomicU64,
+    closed: AtomicBool,
 }
 
 impl Queues {
-    /// A new queue's writer's end. `None`: no memory.
-    pub fn feed(self: &Arc<Self>) -> Option<Feed> {
-        let (writer, reader) = HeapRb::try_new(EVENTS).ok()?.split();
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
-        Some(Feed { end: UnsafeCell::new(writer), queues: self.clone() })
+    /// A new queue's writer's end.
+    pub fn feed(self: &Arc<Self>) -> Feed {
+        let queue = if self.closed.load(Relaxed) { None } else { HeapRb::try_new(EVENTS).ok() };
+        let end = queue.map(|q| {
+            let (writer, reader) = q.split();
+            self.ends.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+            UnsafeCell::new(writer)
+        });
+        Feed { end, queues: self.clone() }
     }
 
-    /// Takes what is in the queues: adds it to `to`, in the order of end times. Queues whose writer is gone are given up.
-    pub fn take(&self, to: &mut Vec<Event>) {
+    /// Nobody will take anything: what comes is dropped.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let left: usize = ends.iter().map(|e| e.occupied_len()).sum();
+        self.dropped.fetch_add(left as u64, Relaxed);
+        ends.clear();
+    }
+
+    /// Adds what is in the queues to `to`, [`PART`] of each at most, in the order of end times; without memory, less. Queues
+    /// are given up once their writer is gone and they are empty. Whether there is more.
+    pub fn take(&self, to: &mut Vec<Event>) -> bool {
+        let mut more = false;
         let start = to.len();
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         ends.retain_mut(|end| {
             let over = !end.write_is_held();
-            to.extend(end.pop_iter());
-            !over
+            let n = end.occupied_len().min(PART);
+            if to.try_reserve(n).is_ok() {
+                to.extend(end.pop_iter().take(n));
+            }
+            more |= !end.is_empty();
+            !over || !end.is_empty()
         });
+        // A CQ that is just created wants the lock.
+        drop(ends);
         to[start..].sort_by_key(|e| e.end_ns);
+        more
     }
 
-    /// Events that found their queue full.
+    /// So many more events were lost.
+    pub fn drop_more(&self, events: u64) {
+        self.dropped.fetch_add(events, Relaxed);
+    }
+
+    /// Events that found their queue full, or were lost otherwise.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
@@ -62,8 +93,8 @@ impl Feed {
     #[inline]
     pub unsafe fn put(&self, e: Event) {
         // SAFETY: the caller's promise.
-        let end = unsafe { &mut *self.end.get() };
-        if end.try_push(e).is_err() {
+        let taken = self.end.as_ref().is_some_and(|end| unsafe { (*end.get()).try_push(e).is_ok() });
+        if !taken {
             self.queues.dropped.fetch_add(1, Relaxed);
         }
     }
@@ -80,7 +111,7 @@ mod tests {
     #[test]
     fn events_of_several_queues_come_in_order() {
         let q = Arc::new(Queues::default());
-        let (a, b) = (q.feed().unwrap(), q.feed().unwrap());
+        let (a, b) = (q.feed(), q.feed());
         for i in 0..10 {
             // SAFETY: one thread.
             unsafe {
@@ -96,21 +127,23 @@ mod tests {
     #[test]
     fn a_full_queue_counts_what_it_cannot_take() {
         let q = Arc::new(Queues::default());
-        let feed = q.feed().unwrap();
+        let feed = q.feed();
         for i in 0..EVENTS as u64 + 7 {
             // SAFETY: one thread.
             unsafe { feed.put(event(i)) };
         }
         assert_eq!(q.dropped(), 7);
         let mut out = Vec::new();
-        q.take(&mut out);
+        assert!(q.take(&mut out));
+        assert_eq!(out.len(), PART);
+        while q.take(&mut out) {}
         assert_eq!((out.len(), out[EVENTS - 1].end_ns), (EVENTS, EVENTS as u64 - 1));
     }
 
     #[test]
     fn what_a_writer_left_is_taken_and_its_queue_given_up() {
         let q = Arc::new(Queues::default());
-        let feed = q.feed().unwrap();
+        let feed = q.feed();
         // SAFETY: one thread.
         unsafe { feed.put(event(1)) };
         drop(feed);
@@ -120,9 +153,23 @@ mod tests {
     }
 
     #[test]
+    fn of_closed_queues_all_is_dropped() {
+        let q = Arc::new(Queues::default());
+        let before = q.feed();
+        // SAFETY: one thread.
+        unsafe { before.put(event(1)) };
+        q.close();
+        // SAFETY: one thread.
+        unsafe { q.feed().put(event(2)) };
+        let mut out = Vec::new();
+        assert!(!q.take(&mut out));
+        assert_eq!((out.len(), q.dropped()), (0, 2));
+    }
+
+    #[test]
     fn nothing_is_lost_or_doubled_between_threads() {
         let q = Arc::new(Queues::default());
-        let feed = q.feed().unwrap();
+        let feed = q.feed();
         const N: u64 = 200_000;
         let mut out = Vec::new();
         std::thread::scope(|s| {
@@ -136,7 +183,7 @@ mod tests {
                 q.take(&mut out);
             }
         });
-        q.take(&mut out);
+        while q.take(&mut out) {}
         assert_eq!(out.len() as u64 + q.dropped(), N);
         assert!(out.windows(2).all(|w| w[0].end_ns < w[1].end_ns));
     }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// After a failed write, nothing is tried for so long.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Bytes of one write.
+const AT_ONCE: usize = 64 << 10;
 /// Names that are tried for one file.
 const NAMES: u32 = 10_000;
 
@@ -46,6 +48,23 @@ pub enum Written {
 }
 
 impl Open {
+    /// All of `lines`. The program may close our descriptor, and open a file of its own under its number, at any time: each
+    /// call looks first.
+    fn write(&mut self, mut lines: &[u8]) -> io::Result<()> {
+        while !lines.is_empty() {
+            if !self.is_ours() {
+                return Err(io::Error::other("the program closed its descriptor"));
+            }
+            match self.file.write(&lines[..lines.len().min(AT_ONCE)]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => lines = &lines[n..],
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
     fn is_ours(&self) -> bool {
         identity(self.file.as_raw_fd()) == Some(self.inode)
     }
@@ -88,9 +107,11 @@ impl LogFile {
             self.open = Some(self.create()?);
         }
         let Some(open) = &mut self.open else { return Ok(()) };
-        if let Err(e) = open.file.write_all(lines) {
+        if let Err(e) = open.write(lines) {
             // Half a line is no line.
-            let _ = open.file.set_len(open.bytes);
+            if open.is_ours() {
+                let _ = open.file.set_len(open.bytes);
+            }
             return Err((e, open.path.clone()));
         }
         open.bytes += lines.len() as u64;

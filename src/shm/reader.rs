@@ -19,6 +19,9 @@ use std::path::Path;
 /// No segment is larger than this: about two million QPs.
 const MAX_FILE_BYTES: u64 = 8 << 30;
 
+/// A larger file has all its memory: segments do.
+const MAX_SPARSE_BYTES: u64 = 64 << 20;
+
 /// QPs that [`Reader::show_qps`] copies at a time.
 const QPS_AT_ONCE: usize = 128;
 
@@ -279,13 +282,18 @@ impl Reader {
     }
 
     fn read_header(&mut self) -> Result<u64, ReadError> {
-        let size = self.file.metadata()?.size();
+        let meta = self.file.metadata()?;
+        let size = meta.size();
         if size < HEADER_BYTES as u64 {
             return Err(if size == 0 {
                 ReadError::Unfinished
             } else {
                 ReadError::Invalid(format!("{size} bytes long, the header alone has {HEADER_BYTES}"))
             });
+        }
+        // Else anybody's file could make a reader take all memory.
+        if size > MAX_FILE_BYTES || size > MAX_SPARSE_BYTES && meta.blocks() * 512 < size {
+            return Err(ReadError::Invalid(format!("{size} bytes long, {} of them there", meta.blocks() * 512)));
         }
         self.file.read_exact_at(self.header.bytes_mut(0, 1), 0)?;
         let h = &self.header[0];

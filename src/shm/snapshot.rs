@@ -82,6 +82,27 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
     r.refresh()?;
     r.refresh_details()?;
     r.refresh_events()?;
+    let mut json = describe(r);
+    let events = r.events();
+    json.missed.events_overwritten = r.events_written().saturating_sub(events.len() as u64);
+    if with_events {
+        let m = Model::new(r);
+        json.events = events.iter().map(|e| event_json(&m, e)).collect();
+    }
+    Ok(json)
+}
+
+/// As [`segment`], without events and what is known of them: these are by far the most to copy.
+///
+/// # Errors
+/// As [`Reader::refresh`] says.
+pub fn counters(r: &mut Reader) -> Result<SegmentJson, ReadError> {
+    r.refresh()?;
+    r.refresh_details()?;
+    Ok(describe(r))
+}
+
+fn describe(r: &Reader) -> SegmentJson {
     let m = Model::new(r);
     let mut ports: Vec<Sum> = r.ports.iter().take(m.ports.len()).map(|p| retired(&p.retired.detail)).collect();
     let mut peers: Vec<Sum> = r.peers.iter().take(m.peers.len()).map(|p| retired(&p.retired.detail)).collect();
@@ -97,11 +118,9 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
         }
         qps.push(qp_json(&m, q, &sum, detail));
     }
-    let events = r.events();
-    let overwritten = r.events_written().saturating_sub(events.len() as u64);
     let h = r.header();
     let (rank, world) = (h.rank.load(Relaxed), h.world_size.load(Relaxed));
-    Ok(SegmentJson {
+    SegmentJson {
         pid: h.pid.load(Relaxed),
         uid: h.uid.load(Relaxed),
         start_time_ticks: h.start_time_ticks.load(Relaxed),
@@ -119,7 +138,7 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
             objects_opaque: h.objects_opaque.load(Relaxed),
             completions_unmatched: h.completions_unmatched.load(Relaxed),
             panics: h.panics.load(Relaxed),
-            events_overwritten: overwritten,
+            events_overwritten: 0,
             log_dropped: h.log_dropped.load(Relaxed),
         },
         contexts: contexts(r, &m),
@@ -138,8 +157,8 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
         srqs: m.srqs.clone(),
         cqs: m.cqs.clone(),
         lanes: m.lanes.iter().map(|l| lane_json(&m, l, r)).collect(),
-        events: if with_events { events.iter().map(|e| event_json(&m, e)).collect() } else { Vec::new() },
-    })
+        events: Vec::new(),
+    }
 }
 
 fn contexts(r: &Reader, m: &Model) -> Vec<ContextJson> {

@@ -110,8 +110,11 @@ impl<T: Sync> PtrMap<T> {
 
     /// The state of the object at `key`, if it stands in its first slot, as nearly every one does. `key` is not null:
     /// that is the key of a free slot. For the hot path: no calls, nothing to keep across them.
+    ///
+    /// # Safety
+    /// `key` is an object's address: not null.
     #[inline(always)]
-    pub fn get_first(&self, key: usize) -> Option<&'static T> {
+    pub unsafe fn get_first(&self, key: usize) -> Option<&'static T> {
         let a = self.current();
         // SAFETY: `start` masks, and the mask is one less than the number of slots.
         let slot = unsafe { a.slots.get_unchecked(a.start(key)) };
@@ -123,8 +126,12 @@ impl<T: Sync> PtrMap<T> {
         Some(unsafe { Self::value(slot) })
     }
 
-    /// The state of the object at `key`, which is not null. See [`PtrMap::find`].
+    /// The state of the object at `key`; nothing is at null.
     pub fn get(&self, key: usize) -> Option<&'static T> {
+        // The keys of slots without values.
+        if key <= TOMB {
+            return None;
+        }
         let a = self.current();
         let mut i = a.start(key);
         // At most half of the slots are live, but tombstones may fill the rest: stop after one round.
@@ -141,9 +148,9 @@ impl<T: Sync> PtrMap<T> {
         None
     }
 
-    /// As [`PtrMap::get`], for an address that may be null: nothing is there.
+    /// As [`PtrMap::get`].
     pub fn find<P>(&self, object: *const P) -> Option<&'static T> {
-        if object as usize <= TOMB { None } else { self.get(object as usize) }
+        self.get(object as usize)
     }
 
     /// Adds or replaces.
@@ -201,6 +208,9 @@ impl<T: Sync> PtrMap<T> {
 
     /// Takes an object out; a reader that found it just before still has its reference.
     pub fn remove(&self, key: usize) -> Option<&'static T> {
+        if key <= TOMB {
+            return None;
+        }
         let mut live = self.live.lock();
         let a = self.current();
         let mut i = a.start(key);
@@ -286,7 +296,8 @@ mod models {
                 move || {
                     assert_eq!(map.get(32), Some(&STAYS));
                     assert!(matches!(map.get(16), None | Some(1 | 2)));
-                    assert!(matches!(map.get_first(32), None | Some(7)));
+                    // SAFETY: not null.
+                    assert!(matches!(unsafe { map.get_first(32) }, None | Some(7)));
                     assert!(matches!(map.get(64), None | Some(2)));
                 }
             });
@@ -348,6 +359,21 @@ mod tests {
 
     fn leak(v: u64) -> &'static u64 {
         Box::leak(Box::new(v))
+    }
+
+    #[test]
+    fn nothing_is_at_null_nor_at_what_marks_a_slot() {
+        let map = PtrMap::new();
+        for key in [EMPTY, TOMB] {
+            assert_eq!((map.get(key), map.find(key as *const u8), map.remove(key)), (None, None, None));
+        }
+        map.insert(16, leak(1));
+        map.insert(32, leak(2));
+        map.remove(32);
+        for key in [EMPTY, TOMB] {
+            assert_eq!((map.get(key), map.find(key as *const u8), map.remove(key)), (None, None, None));
+        }
+        assert_eq!(map.get(16), Some(&1));
     }
 
     proptest! {

@@ -25,7 +25,7 @@ pub enum Sink {
 pub struct Outlet {
     /// `None`: events are off, or the segment has no memory for a ring.
     pub ring: Option<&'static RingRecord>,
-    /// `None`: there is no log, or no memory for a queue.
+    /// `None`: there is no log.
     pub feed: Option<Feed>,
 }
 

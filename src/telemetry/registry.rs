@@ -380,7 +380,7 @@ impl Telemetry {
             return Sink::None;
         }
         let new_ring = || self.segment.add_region::<RingRecord>(Kind::Ring, 1).ok().map(|r| &r[0]);
-        let new_feed = || self.queues.as_ref().and_then(|q| q.feed());
+        let new_feed = || self.queues.as_ref().map(|q| q.feed());
         if self.rings
             && let Some(ring) = c.own_rings.pop()
         {
@@ -411,8 +411,10 @@ impl Telemetry {
     pub fn forget_cq(&self, cq: &'static Cq) {
         let mut c = self.control();
         cq.record.life.store(Life::Retired as u32, Relaxed);
-        if let Sink::Own(Outlet { ring: Some(ring), .. }) = cq.sink {
-            c.own_rings.push(ring);
+        match cq.sink {
+            Sink::Own(Outlet { ring: Some(ring), .. }) => c.own_rings.push(ring),
+            Sink::Own(Outlet { ring: None, .. }) => c.outlets_made -= 1,
+            Sink::None | Sink::Shared(_) => {}
         }
         c.cqs.retire(cq.index);
         cq.forget_xrc_srqs();

@@ -90,6 +90,14 @@ fn a_cq_that_is_resized_has_room_for_more_engines() {
     assert_eq!((all.len(), without), (40, vec![16, 17, 18, 19]), "{all:?}");
 }
 
+/// What the device refuses is refused, with its errno and without a change of what was asked for.
+#[test]
+fn what_the_device_refuses_is_refused() {
+    for env in [&[][..], &[FOUR], &[FOUR, ("NULLVERBS_GIDS", "6")]] {
+        exact("refused", env);
+    }
+}
+
 #[test]
 fn a_side_channel_that_cannot_start_is_said_once() {
     let dir = Dir::new();

@@ -148,6 +148,23 @@ fn a_log_without_events_in_the_segment() {
     assert_eq!(dir.snapshot().events.len(), 0);
 }
 
+/// The library's own threads do not keep a process alive whose main thread has ended: natively it ends with its last thread.
+#[test]
+fn a_process_ends_with_the_last_of_its_own_threads() {
+    let native = Run::program("main_leaves").run().silent();
+    for paths in ["1", "4"] {
+        let dir = Dir::new();
+        let o = logged("main_leaves", &dir).env("TELEREDUCE_PATHS", paths).env("NULLVERBS_GIDS", "6").run().silent();
+        assert_eq!((o.code, o.stdout), (native.code, native.stdout.clone()));
+        let lines: usize = files(&dir).iter().map(|f| text(f).lines().count()).sum();
+        assert_eq!((lines, dir.snapshot().ports[0].line.send.cqes), (20, 20));
+        assert_eq!(dir.names(), [""; 0]);
+    }
+    let dir = Dir::new();
+    Run::program("main_leaves").counted(&dir).env("TELEREDUCE_PATHS", "4").env("NULLVERBS_GIDS", "6").run().silent();
+    assert_eq!(dir.names(), [""; 0]);
+}
+
 #[test]
 fn without_a_log_there_is_no_thread_and_no_file() {
     for log in [false, true] {

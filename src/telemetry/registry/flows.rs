@@ -1,12 +1,12 @@
 //! What the log says of a flow besides its transfers: names and addresses of what the segment's records stand for.
 
 use super::Telemetry;
-use crate::flows::table::FlowId;
+use crate::flows::table::{FlowId, Outstanding};
 use crate::log::writer::{FlowNames, Names};
 use crate::shm::layout::Life;
 use crate::shm::model::{gid_ip, gid_of};
 use crate::telemetry::qp::Qp;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl Telemetry {
     /// The QP sends from this address.
@@ -39,11 +39,18 @@ impl Names for Telemetry {
         }
     }
 
-    fn is_live(&self, id: FlowId) -> bool {
+    fn outstanding(&self, look: &mut dyn FnMut(&mut dyn FnMut(FlowId) -> Option<Outstanding>)) {
         let c = self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        c.qps
-            .find(id.qp)
-            .is_some_and(|q| q.life.load(Relaxed) == Life::Live as u32 && q.qp_num.load(Relaxed) == id.qp_num)
+        look(&mut |id| {
+            let q = c.qps.find(id.qp)?;
+            let is_it = q.life.load(Relaxed) == Life::Live as u32 && q.qp_num.load(Relaxed) == id.qp_num;
+            let left = |posted: &AtomicU64, gone: &AtomicU64| posted.load(Relaxed).saturating_sub(gone.load(Relaxed));
+            let (post, done) = (&q.send_post, &q.send_done);
+            is_it.then(|| Outstanding {
+                wr: left(&post.wr_posted, &done.wr_retired),
+                bytes: left(&post.bytes_posted, &done.bytes_retired),
+            })
+        });
     }
 
     fn dropped(&self, transfers: u64) {

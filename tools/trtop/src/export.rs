@@ -75,7 +75,7 @@ fn repeat(dir: &Path, o: &DumpArgs, every: Duration) -> Outcome {
 
 /// Copies every segment. Files that cannot be read are named on stderr if `say`; other users' are only counted.
 fn take(dir: &Path, o: &DumpArgs, say: bool) -> Result<Snapshot, Failure> {
-    let (segments, left) = copy(dir, &o.pid, o.events)?;
+    let (segments, left) = copy(dir, &o.pid, |r| snapshot::segment(r, o.events))?;
     if say {
         left.broken.iter().for_each(|(path, why)| eprintln!("trtop: {}: {why}", path.display()));
         if left.denied > 0 {
@@ -98,12 +98,16 @@ pub struct Left {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn copy(dir: &Path, pids: &[u32], events: bool) -> Result<(Vec<SegmentJson>, Left), Failure> {
+pub fn copy(
+    dir: &Path,
+    pids: &[u32],
+    describe: impl Fn(&mut Reader) -> Result<SegmentJson, ReadError>,
+) -> Result<(Vec<SegmentJson>, Left), Failure> {
     let found = discover::list(dir).map_err(|e| Failure::new(format!("cannot read {}: {e}", dir.display())))?;
     let user = rustix::process::geteuid().as_raw();
     let (mut segments, mut left) = (Vec::new(), Left::default());
     for f in found.iter().filter(|f| pids.is_empty() || pids.contains(&f.pid)) {
-        match Reader::open(&f.path).and_then(|mut r| snapshot::segment(&mut r, events)) {
+        match Reader::open(&f.path).and_then(|mut r| describe(&mut r)) {
             Ok(s) => segments.push(s),
             Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
             Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied && f.uid != user => left.denied += 1,

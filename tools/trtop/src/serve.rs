@@ -16,15 +16,26 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::{Exposition, Scrape};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use telereduce::shm::reader::ReadError;
+use telereduce::shm::snapshot;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
-/// A client says what it wants within this time, also of a connection that it keeps.
+/// A client says what it wants, and has it, within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Clients at a time.
+const MOST_CLIENTS: usize = 64;
+/// What a dead process left is served for so long after its last sign of life.
+const DEAD_SHOWN_NS: u64 = 600_000_000_000;
+/// No descriptors left, in the process and in the system.
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
 
 const INDEX: &str = "<html><head><title>telereduce</title></head><body><h1>telereduce</h1>\
 <p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
@@ -46,27 +57,49 @@ async fn serve(o: &ServeArgs) -> Outcome {
     if !o.listen.ip().is_loopback() {
         eprintln!("trtop: {} is not a loopback address: whoever can connect can read the metrics", o.listen.ip());
     }
-    let (dir, per): (Rc<Path>, Per) = (inspect::directory().into(), o.per);
+    let host = Rc::new(Host { dir: inspect::directory(), per: o.per, said: RefCell::default() });
+    let clients = Rc::new(());
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => drop(tokio::task::spawn_local(converse(socket, dir.clone(), per))),
+            Ok(_) if Rc::strong_count(&clients) > MOST_CLIENTS => {}
+            Ok((socket, _)) => drop(tokio::task::spawn_local(converse(socket, host.clone(), clients.clone()))),
             // No descriptors, most likely: some will be free again.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
-async fn converse(socket: TcpStream, dir: Rc<Path>, per: Per) {
+/// What is served.
+struct Host {
+    dir: PathBuf,
+    per: Per,
+    /// Segments that cannot be read, of which that was said.
+    said: RefCell<HashSet<PathBuf>>,
+}
+
+async fn converse(socket: TcpStream, host: Rc<Host>, _client: Rc<()>) {
     let answer = |request: Request<Incoming>| {
         let accept = request.headers().get(ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
         let exposition = Exposition::accepted(accept);
-        let response = answer(request.method(), request.uri().path(), || scrape(&dir, per, exposition), exposition);
+        let response = answer(request.method(), request.uri().path(), || host.scrape(exposition), exposition);
         async { Ok::<_, Infallible>(response) }
     };
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    // A client that goes away, or that talks nonsense, is nobody else's concern.
-    let _ = http.serve_connection(TokioIo::new(socket), service_fn(answer)).await;
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+    // A client that goes away, talks nonsense or does not listen is nobody else's concern.
+    let served = http.serve_connection(TokioIo::new(socket), service_fn(answer));
+    let _ = tokio::time::timeout(PATIENCE, served).await;
+}
+
+impl Host {
+    /// As [`scrape`]; what cannot be read is named on stderr, once.
+    fn scrape(&self, exposition: Exposition) -> Result<String, String> {
+        scrape(&self.dir, self.per, exposition, |path, why| {
+            if self.said.borrow_mut().insert(path.into()) {
+                eprintln!("trtop: {}: {why}", path.display());
+            }
+        })
+    }
 }
 
 fn answer(
@@ -95,13 +128,23 @@ fn text(code: StatusCode, kind: &'static str, body: String) -> Response<Full<Byt
     response
 }
 
-/// One scrape, as text.
+/// One scrape, as text; `say` is told of each segment that cannot be read.
 ///
 /// # Errors
-/// The directory of segments cannot be read.
-pub fn scrape(dir: &Path, per: Per, exposition: Exposition) -> Result<String, String> {
+/// The directory of segments cannot be read, or there are no descriptors left.
+pub fn scrape(dir: &Path, per: Per, exposition: Exposition, say: impl Fn(&Path, &ReadError)) -> Result<String, String> {
     let start = Instant::now();
-    let (segments, left) = export::copy(dir, &[], false).map_err(|e| e.message)?;
+    let (mut segments, left) = export::copy(dir, &[], snapshot::counters).map_err(|e| e.message)?;
+    for (path, why) in &left.broken {
+        if let ReadError::Io(e) = why
+            && matches!(e.raw_os_error(), Some(EMFILE | ENFILE))
+        {
+            return Err(format!("cannot read segments: {e}"));
+        }
+        say(path, why);
+    }
+    let now = telereduce::clock::realtime_ns();
+    segments.retain(|s| s.alive || now.saturating_sub(s.heartbeat_ns) < DEAD_SHOWN_NS);
     let unreadable = (left.denied + left.broken.len()) as u64;
     Scrape { segments, per, unreadable, start }.text(exposition).map_err(|e| e.to_string())
 }

@@ -12,7 +12,7 @@ use trtop::cli::Per;
 use trtop::serve::metrics::Exposition;
 
 fn scrape(dir: &Path, per: Per) -> Result<String, String> {
-    trtop::serve::scrape(dir, per, Exposition::OpenMetrics)
+    trtop::serve::scrape(dir, per, Exposition::OpenMetrics, |_, _| {})
 }
 
 /// The samples by `name{labels}`; labels as they are written.
@@ -66,7 +66,8 @@ fn labels_say_whose_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let _made = two(dir.path());
     let text = scrape(dir.path(), Per::Peer).unwrap();
-    let owner = "host=\"node7\",pid=\"4000\",rank=\"3\"";
+    let uid = rustix::process::geteuid().as_raw();
+    let owner = format!("host=\"node7\",uid=\"{uid}\",pid=\"4000\",rank=\"3\"");
     let all = samples(&text);
     let at = |s: &str| *all.get(s).unwrap_or_else(|| panic!("no {s} in\n{text}"));
     let series = format!(
@@ -74,7 +75,7 @@ fn labels_say_whose_it_is() {
     );
     assert_eq!(at(&series), 655_360.0);
     assert_eq!(at(&format!("telereduce_process_up{{{owner}}}")), 1.0);
-    assert_eq!(at("telereduce_process_up{host=\"node7\",pid=\"4001\",rank=\"\"}"), 0.0);
+    assert_eq!(at(&format!("telereduce_process_up{{host=\"node7\",uid=\"{uid}\",pid=\"4001\",rank=\"\"}}")), 0.0);
     let info = format!("telereduce_process_info{{{owner},command=\"job \\\"x\\\"\\\\y\u{fffd}z\",world_size=\"8\"}}");
     assert_eq!(at(&info), 1.0);
     let failed = sum(&text, "telereduce_completion_errors_total", &["peer=\"10.0.0.2\"", "status=\"WR_FLUSH_ERR\""]);
@@ -94,8 +95,14 @@ fn latencies_are_a_histogram_in_seconds() {
     // One sample of 3 us on port 1, one of 9 us on port 2.
     assert_eq!((of("count", "port=\"1\""), of("sum", "port=\"1\"")), (1.0, 3e-6));
     assert_eq!((of("count", "port=\"2\""), of("sum", "port=\"2\"")), (1.0, 9e-6));
+    let uid = rustix::process::geteuid().as_raw();
     let below = |bound: &str| {
-        of("bucket", &format!("le=\"{bound}\",host=\"node7\",pid=\"4000\",rank=\"3\",device=\"mlx5_0\",port=\"1\""))
+        of(
+            "bucket",
+            &format!(
+                "le=\"{bound}\",host=\"node7\",uid=\"{uid}\",pid=\"4000\",rank=\"3\",device=\"mlx5_0\",port=\"1\""
+            ),
+        )
     };
     assert_eq!((below("0.000002048"), below("0.000004096"), below("+Inf")), (0.0, 1.0, 1.0), "{text}");
 }
@@ -109,6 +116,50 @@ fn damaged_segments_are_counted_and_the_rest_is_there() {
     let text = scrape(dir.path(), Per::Port).unwrap();
     assert_eq!(samples(&text)["telereduce_segments_unreadable"], 1.0);
     assert_eq!(sum(&text, "telereduce_process_up", &[]), 1.0);
+}
+
+/// Nobody waits for what a dead process has outstanding; some minutes later it is not served any more.
+#[test]
+fn of_the_dead_there_are_counters_only_and_not_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut made = segment(dir.path(), &who(4005, "killed", None), 1);
+    made.traffic(0, 9, 1000, 2, 100);
+    made.die();
+    let text = scrape(dir.path(), Per::Port).unwrap();
+    assert_eq!(sum(&text, "telereduce_wrs_posted_total", &["pid=\"4005\""]), 9.0);
+    assert!(!text.contains("telereduce_wrs_outstanding{") && !text.contains("telereduce_qps{"), "{text}");
+    let hour_ago = telereduce::clock::realtime_ns() - 3_600_000_000_000;
+    made.header.heartbeat_ns.store(hour_ago, std::sync::atomic::Ordering::Relaxed);
+    made.header.created_ns.store(hour_ago, std::sync::atomic::Ordering::Relaxed);
+    assert!(!scrape(dir.path(), Per::Port).unwrap().contains("4005"));
+}
+
+/// What no peer has: here, a QP that was never connected, with an error.
+#[test]
+fn what_has_no_peer_has_series_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = segment(dir.path(), &who(4006, "datagrams", None), 2);
+    made.qps[1].peer.store(telereduce::shm::layout::NONE, std::sync::atomic::Ordering::Relaxed);
+    made.traffic(0, 7, 100, 7, 100);
+    made.traffic(1, 5, 100, 4, 100);
+    made.failure(1, 12, 100);
+    let r = &made.qps[1].recv_post;
+    r.wr_posted.store(64, std::sync::atomic::Ordering::Relaxed);
+    let text = scrape(dir.path(), Per::Peer).unwrap();
+    let of = |name: &str, labels: &[&str]| sum(&text, &format!("telereduce_{name}"), labels);
+    assert_eq!(of("wrs_posted_total", &["peer=\"\"", "port=\"2\"", "direction=\"send\""]), 5.0);
+    assert_eq!(of("completion_errors_total", &["peer=\"\"", "status=\"RETRY_EXC_ERR\""]), 1.0);
+    // 64 receives wait: when their QP is connected they are the peer's.
+    assert_eq!(of("wrs_posted_total", &["peer=\"\"", "port=\"2\"", "direction=\"recv\""]), 0.0);
+    assert_eq!(of("wrs_outstanding", &["peer=\"\"", "port=\"2\"", "direction=\"recv\""]), 64.0);
+}
+
+#[test]
+fn a_sparse_file_does_not_take_all_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = segment(dir.path(), &who(4007, "sparse", None), 1);
+    std::fs::File::options().write(true).open(&made.path).unwrap().set_len(4 << 30).unwrap();
+    assert_eq!(samples(&scrape(dir.path(), Per::Port).unwrap())["telereduce_segments_unreadable"], 1.0);
 }
 
 #[test]
@@ -188,7 +239,7 @@ fn clients_that_know_no_openmetrics_get_text() {
     let dir = tempfile::tempdir().unwrap();
     let _made = two(dir.path());
     let (open, text) = (Exposition::OpenMetrics, Exposition::Text);
-    let of = |e| trtop::serve::scrape(dir.path(), Per::Peer, e).unwrap();
+    let of = |e| trtop::serve::scrape(dir.path(), Per::Peer, e, |_, _| {}).unwrap();
     let (open, text) = (of(open), of(text));
     // Labels may be in another order.
     let values = |t: &str| {

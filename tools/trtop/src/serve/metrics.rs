@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 use telereduce::shm::model::{Counters, Line};
-use telereduce::shm::snapshot::{Details, LatencyJson, PeerJson, SegmentJson};
+use telereduce::shm::snapshot::{Details, LatencyJson, PeerJson, PortJson, SegmentJson};
 
 /// How the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,7 @@ impl Scrape {
 #[derive(Clone, Debug, PartialEq, Eq, EncodeLabelSet)]
 struct Owner {
     host: String,
+    uid: u32,
     pid: u32,
     rank: Option<u64>,
 }
@@ -136,6 +137,8 @@ struct Row {
     place: Place,
     line: Line,
     qps: Option<u32>,
+    /// What a dead process has outstanding, nobody waits for.
+    alive: bool,
 }
 
 #[derive(Default)]
@@ -171,17 +174,18 @@ fn levels() -> [Of<u64>; 2] {
 impl Collector for Scrape {
     fn encode(&self, mut e: DescriptorEncoder) -> fmt::Result {
         let rows: Vec<Row> = self.segments.iter().flat_map(|s| rows(s, self.per)).collect();
-        let directed: Vec<(Directed, Counters)> = rows.iter().flat_map(directions).collect();
+        let directed: Vec<(Directed, Counters, bool)> = rows.iter().flat_map(directions).collect();
         for (name, unit, help, value) in totals() {
             let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
-            directed.iter().try_for_each(|(labels, c)| counter(&mut family, labels, value(c)))?;
+            directed.iter().try_for_each(|(labels, c, _)| counter(&mut family, labels, value(c)))?;
         }
         for (name, unit, help, value) in levels() {
             let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-            directed.iter().try_for_each(|(labels, c)| gauge(&mut family, labels, value(c)))?;
+            let alive = directed.iter().filter(|(_, _, alive)| *alive);
+            alive.into_iter().try_for_each(|(labels, c, _)| gauge(&mut family, labels, value(c)))?;
         }
         let mut family = e.encode_descriptor("qps", "Queue pairs that exist", None, MetricType::Gauge)?;
-        for r in &rows {
+        for r in rows.iter().filter(|r| r.alive) {
             r.qps.map_or(Ok(()), |n| gauge(&mut family, &r.place, u64::from(n)))?;
         }
         self.details(&mut e)?;
@@ -191,23 +195,29 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
-    /// Errors and latencies: of ports or peers, since a QP's would be too many series.
+    /// Errors, of peers too; latencies, which take some thirty series each, of peers only where there is a series per QP anyway.
     fn details(&self, e: &mut DescriptorEncoder) -> fmt::Result {
-        let detailed: Vec<(Place, &Details)> = self.segments.iter().flat_map(|s| detailed(s, self.per)).collect();
         let help = "Completions in error, by status";
         let mut family = e.encode_descriptor("completion_errors", help, None, MetricType::Counter)?;
-        for (place, d) in &detailed {
-            for (direction, errors) in [("send", &d.errors), ("recv", &d.recv_errors)] {
+        for (place, sends, recvs) in self.segments.iter().flat_map(|s| errors(s, self.per)) {
+            for (direction, errors) in [("send", sends), ("recv", recvs)] {
                 for (status, n) in errors {
-                    let labels = Failed { place: place.clone(), direction, status: status.clone() };
-                    counter(&mut family, &labels, *n)?;
+                    counter(&mut family, &Failed { place: place.clone(), direction, status }, n)?;
                 }
             }
         }
         let help = "From the post of a sampled signaled send to the poll that returned its completion";
         let mut family = e.encode_descriptor("latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for (place, d) in detailed.iter().filter(|(_, d)| d.latency_post_to_poll.samples > 0) {
-            Histogram::from(&d.latency_post_to_poll).encode(&mut family, place)?;
+        for s in &self.segments {
+            let ports = s.ports.iter().map(|p| (&p.device, p.port, None, &p.details));
+            let peers = s.peers.iter().filter(|_| self.per == Per::Qp);
+            let peers = peers.map(|p| (&p.device, p.port, Some(name(p)), &p.details));
+            for (device, port, peer, d) in ports.filter(|_| self.per != Per::Qp).chain(peers) {
+                if d.latency_post_to_poll.samples > 0 {
+                    let place = place_of(s, device, port, peer, None);
+                    Histogram::from(&d.latency_post_to_poll).encode(&mut family, &place)?;
+                }
+            }
         }
         Ok(())
     }
@@ -284,41 +294,45 @@ fn seconds(ns: u64) -> f64 {
 }
 
 fn owner(s: &SegmentJson) -> Owner {
-    Owner { host: s.host.clone(), pid: s.pid, rank: s.rank }
+    Owner { host: s.host.clone(), uid: s.uid, pid: s.pid, rank: s.rank }
 }
 
 /// A direction has series once anything was posted in it.
-fn directions(r: &Row) -> impl Iterator<Item = (Directed, Counters)> + '_ {
+fn directions(r: &Row) -> impl Iterator<Item = (Directed, Counters, bool)> + '_ {
     [("send", r.line.send), ("recv", r.line.recv)]
         .into_iter()
-        .filter(|(_, c)| c.wr_posted > 0)
-        .map(|(direction, c)| (Directed { place: r.place.clone(), direction }, c))
+        .filter(|(_, c)| c.wr_posted > 0 || c.wr_outstanding > 0)
+        .map(|(direction, c)| (Directed { place: r.place.clone(), direction }, c, r.alive))
+}
+
+fn place_of(s: &SegmentJson, device: &str, port: u32, peer: Option<String>, qp_num: Option<u32>) -> Place {
+    Place { owner: owner(s), device: device.into(), port, peer, qp_num }
 }
 
 fn rows(s: &SegmentJson, per: Per) -> Vec<Row> {
-    let place = |device: &str, port, peer, qp_num| Place { owner: owner(s), device: device.into(), port, peer, qp_num };
+    let place = |device: &str, port, peer, qp_num| place_of(s, device, port, peer, qp_num);
+    let row = |place, line, qps| Row { place, line, qps, alive: s.alive };
     match per {
-        Per::Port => s
-            .ports
-            .iter()
-            .map(|p| Row { place: place(&p.device, p.port, None, None), line: p.line, qps: Some(p.qps_live) })
-            .collect(),
+        Per::Port => {
+            s.ports.iter().map(|p| row(place(&p.device, p.port, None, None), p.line, Some(p.qps_live))).collect()
+        }
         Per::Peer => {
-            let peers = s.peers.iter().map(|p| Row {
-                place: place(&p.device, p.port, Some(name(p)), None),
-                line: p.line,
-                qps: Some(p.qps_live),
+            let peers = s.peers.iter().map(|p| {
+                let place = place(&p.device, p.port, Some(name(p)), None);
+                row(place, p.line, Some(p.qps_live))
             });
             // What has no peer: datagrams, receives of SRQs, QPs that were never connected.
             let rest = s.ports.iter().map(|p| {
-                let of_port = |x: &&PeerJson| (&x.device, x.port) == (&p.device, p.port);
                 let (mut line, mut qps) = (p.line, p.qps_live);
-                for x in s.peers.iter().filter(of_port) {
+                for x in peers_of(s, p) {
                     line.send = less(line.send, &x.line.send);
                     line.recv = less(line.recv, &x.line.recv);
                     qps = qps.saturating_sub(x.qps_live);
                 }
-                Row { place: place(&p.device, p.port, None, None), line, qps: Some(qps) }
+                // Receives that wait, in SRQs or before their QP is connected, will be a peer's: no counter may hold them.
+                line.recv.wr_posted = line.recv.wr_posted.saturating_sub(line.recv.wr_outstanding);
+                line.recv.bytes_posted = line.recv.bytes_posted.saturating_sub(line.recv.bytes_outstanding);
+                row(place(&p.device, p.port, None, None), line, Some(qps))
             });
             peers.chain(rest).collect()
         }
@@ -326,21 +340,45 @@ fn rows(s: &SegmentJson, per: Per) -> Vec<Row> {
             .qps
             .iter()
             .filter(|q| q.live)
-            .map(|q| Row {
-                place: place(q.device.as_deref().unwrap_or(""), q.port.unwrap_or(0), q.peer.clone(), Some(q.qp_num)),
-                line: q.line,
-                qps: None,
+            .map(|q| {
+                let (device, port) = (q.device.as_deref().unwrap_or(""), q.port.unwrap_or(0));
+                row(place(device, port, q.peer.clone(), Some(q.qp_num)), q.line, None)
             })
             .collect(),
     }
 }
 
-fn detailed(s: &SegmentJson, per: Per) -> Vec<(Place, &Details)> {
-    let place = |device: &str, port, peer| Place { owner: owner(s), device: device.into(), port, peer, qp_num: None };
-    match per {
-        Per::Port => s.ports.iter().map(|p| (place(&p.device, p.port, None), &p.details)).collect(),
-        Per::Peer | Per::Qp => s.peers.iter().map(|p| (place(&p.device, p.port, Some(name(p))), &p.details)).collect(),
+fn peers_of<'a>(s: &'a SegmentJson, p: &'a PortJson) -> impl Iterator<Item = &'a PeerJson> {
+    s.peers.iter().filter(|x| (&x.device, x.port) == (&p.device, p.port))
+}
+
+type ByStatus = BTreeMap<String, u64>;
+
+/// Completions in error, of sends and of receives: per peer, and of what has none.
+fn errors(s: &SegmentJson, per: Per) -> Vec<(Place, ByStatus, ByStatus)> {
+    let of = |place, d: &Details| (place, d.errors.clone(), d.recv_errors.clone());
+    let mut all: Vec<_> = match per {
+        Per::Port => Vec::new(),
+        Per::Peer | Per::Qp => {
+            let place = |p: &PeerJson| place_of(s, &p.device, p.port, Some(name(p)), None);
+            s.peers.iter().map(|p| of(place(p), &p.details)).collect()
+        }
+    };
+    for p in &s.ports {
+        let (place, mut sends, mut recvs) = of(place_of(s, &p.device, p.port, None, None), &p.details);
+        if per != Per::Port {
+            for x in peers_of(s, p) {
+                for (rest, part) in [(&mut sends, &x.details.errors), (&mut recvs, &x.details.recv_errors)] {
+                    for (status, n) in part {
+                        let left = rest.get(status).copied().unwrap_or(0).saturating_sub(*n);
+                        if left == 0 { _ = rest.remove(status) } else { _ = rest.insert(status.clone(), left) }
+                    }
+                }
+            }
+        }
+        all.push((place, sends, recvs));
     }
+    all
 }
 
 fn name(p: &PeerJson) -> String {
