@@ -18,12 +18,15 @@ const TIDY: Duration = Duration::from_secs(1);
 /// Lines are handed to the file when they have this many bytes.
 const PART: usize = 256 << 10;
 
+/// Says how much is outstanding on a QP; `None`: it is gone.
+pub type Left<'a> = &'a mut dyn FnMut(FlowId) -> Option<Outstanding>;
+
 /// What the indices of an event stand for.
 pub trait Names {
     /// Names and addresses.
     fn of(&self, id: FlowId) -> FlowNames;
-    /// Calls `look` with what says of a QP how much is outstanding on it now; `None`: it is gone.
-    fn outstanding(&self, look: &mut dyn FnMut(&mut dyn FnMut(FlowId) -> Option<Outstanding>));
+    /// Calls `look` with what knows that now.
+    fn outstanding(&self, look: &mut dyn FnMut(Left<'_>));
     /// So many transfers are not in the log.
     fn dropped(&self, transfers: u64);
 }
@@ -191,7 +194,7 @@ mod tests {
                 rank: Some(7),
             }
         }
-        fn outstanding(&self, look: &mut dyn FnMut(&mut dyn FnMut(FlowId) -> Option<Outstanding>)) {
+        fn outstanding(&self, look: &mut dyn FnMut(Left<'_>)) {
             look(&mut |id| (!self.gone.borrow().contains(&id.qp_num)).then_some(Outstanding { wr: 4, bytes: 400 }));
         }
         fn dropped(&self, transfers: u64) {

@@ -2,7 +2,7 @@
 
 use super::Telemetry;
 use crate::flows::table::{FlowId, Outstanding};
-use crate::log::writer::{FlowNames, Names};
+use crate::log::writer::{FlowNames, Left, Names};
 use crate::shm::layout::Life;
 use crate::shm::model::{gid_ip, gid_of};
 use crate::telemetry::qp::Qp;
@@ -39,7 +39,7 @@ impl Names for Telemetry {
         }
     }
 
-    fn outstanding(&self, look: &mut dyn FnMut(&mut dyn FnMut(FlowId) -> Option<Outstanding>)) {
+    fn outstanding(&self, look: &mut dyn FnMut(Left<'_>)) {
         let c = self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         look(&mut |id| {
             let q = c.qps.find(id.qp)?;
