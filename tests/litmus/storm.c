@@ -19,7 +19,7 @@ struct thread {
 	struct side s; /* of its own: connection, QP, CQs, random numbers */
 	size_t at;     /* of its part of the buffer */
 	pthread_t id;
-	uint64_t batches, bytes, broken;
+	uint64_t batches, bytes, broken, last_broken;
 	bool told, fine; /* target: the source has said how its batch ended, and that it ended well */
 };
 
@@ -163,6 +163,9 @@ static bool sent(struct thread *t, uint64_t id, enum ibv_wc_opcode opcode, uint3
 
 	if (transport_error(wc.status))
 		return false;
+	if (wc.status != IBV_WC_SUCCESS)
+		printf("storm source: batch %lu, %lu connections broken so far, the last %lu batches ago\n", t->batches, t->broken,
+		       t->batches - t->last_broken);
 	expect(&t->s, &wc, &t->s.main, id, opcode, len);
 	return true;
 }
@@ -240,6 +243,8 @@ static void *weather(void *arg)
 		}
 		meet(s);
 		t->broken += !fine;
+		if (!fine)
+			t->last_broken = t->batches;
 		if (++t->batches % 200 == 0 || !fine)
 			renew(s);
 	}

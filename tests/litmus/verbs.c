@@ -321,7 +321,7 @@ bool transport_error(enum ibv_wc_status status)
 	return status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_RETRY_EXC_ERR;
 }
 
-static void expect_status(struct side *s, const struct ibv_wc *wc, uint64_t id)
+static void expect_status(struct side *s, const struct ibv_wc *wc, struct qp *q, uint64_t id)
 {
 	bool is_recv = wc->wr_id >= RECV_ID;
 
@@ -329,12 +329,13 @@ static void expect_status(struct side *s, const struct ibv_wc *wc, uint64_t id)
 		return;
 	if (transport_error(wc->status) || (!s->is_source && is_recv && wc->status == IBV_WC_WR_FLUSH_ERR))
 		broke(s, "wr_id %#lx: %s", wc->wr_id, ibv_wc_status_str(wc->status));
-	violated(s, "wr_id %#lx has status %s; wr_id %#lx was to succeed", wc->wr_id, ibv_wc_status_str(wc->status), id);
+	violated(s, "wr_id %#lx of QP %u has status %s (%#x); wr_id %#lx of QP %u was to succeed", wc->wr_id, wc->qp_num,
+		 ibv_wc_status_str(wc->status), wc->vendor_err, id, q->qp->qp_num);
 }
 
 void expect(struct side *s, const struct ibv_wc *wc, struct qp *q, uint64_t id, enum ibv_wc_opcode opcode, uint32_t len)
 {
-	expect_status(s, wc, id);
+	expect_status(s, wc, q, id);
 	if (wc->wr_id != id)
 		violated(s, "a CQE has wr_id %#lx, not %#lx", wc->wr_id, id);
 	if (wc->opcode != opcode)

@@ -47,7 +47,8 @@ const COUNTERS: [&str; 13] = [
     "cqes",
 ];
 const DETAILS: [&str; 3] = ["opcodes", "errors", "recv_errors"];
-const LATENCY: [&str; 8] = ["samples", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns", "buckets"];
+const LATENCY: [&str; 9] =
+    ["samples", "sum_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns", "buckets"];
 /// Where multi-path is on, of ports; QPs have those of [`PATHS`], too.
 const MULTIPATH: [&str; 10] = [
     "wr_split",
