@@ -21,7 +21,7 @@ is "paths: each carried chunks, and none is left out" '[true,0]' \
     "$(field split client '[([.lanes[] | .wr_completed > 0] | all), ([.lanes[] | .wr_outstanding] | add)]')"
 bytes=$(field split client '[.lanes[] | .bytes_completed] | add')
 holds "paths: together more than half of the bytes: $bytes" [ "${bytes:-0}" -gt 20971520 ]
-is "paths: nothing is missed" '[0,0,0,0,0]' "$(field split client '[.missed | del(.events_overwritten)[]]')"
+is "paths: nothing is missed" '[]' "$(field split client '[.missed | del(.events_overwritten)[] | select(. > 0)]')"
 
 # Of the 40 WRs, each was split, or counted with why not (before the lanes were there, say).
 work_of='.qps[0].multipath'
