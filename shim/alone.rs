@@ -4,8 +4,8 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::fs;
 
-/// What the names of our threads begin with.
-const OURS: &str = "telereduce-";
+/// The names of our threads.
+const OURS: [&str; 3] = ["telereduce-log", "telereduce-lane", "telereduce-side"];
 
 /// Ends the process with code 0, as libc does when the last thread ends, if no thread but ours is left. Called by threads of
 /// ours now and then.
@@ -20,25 +20,36 @@ pub fn end_if_only_ours_are_left() {
 /// `None`: cannot be known.
 fn only_ours_are_left() -> Option<bool> {
     // The main thread first: while it lives, which is nearly always, there is nothing else to look at.
-    if !is_over(&fs::read_to_string("/proc/self/stat").ok()?)? {
+    if !has_ended(&fs::read_to_string("/proc/self/stat").ok()?)? {
         return Some(false);
     }
+    let mut ours = 0;
     for thread in fs::read_dir("/proc/self/task").ok()? {
         let stat = match fs::read_to_string(thread.ok()?.path().join("stat")) {
             Ok(stat) => stat,
             // It has ended meanwhile.
-            Err(_) => continue,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => continue,
+            Err(_) => return None,
         };
         let (name, _) = stat.split_once('(')?.1.rsplit_once(')')?;
-        if !name.starts_with(OURS) && !is_over(&stat)? {
-            return Some(false);
+        match (OURS.contains(&name), has_ended(&stat)?) {
+            (true, _) => ours += 1,
+            (false, true) => {}
+            (false, false) => return Some(false),
         }
     }
-    Some(true)
+    // One that was started meanwhile is counted, though it was not listed.
+    Some(threads(&fs::read_to_string("/proc/self/stat").ok()?)? == ours + 1)
 }
 
 /// Whether the thread of such a line has ended.
-fn is_over(stat: &str) -> Option<bool> {
+fn has_ended(stat: &str) -> Option<bool> {
     let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
     Some(matches!(state, 'Z' | 'X'))
+}
+
+/// The number of threads in such a line, a main thread that has ended included.
+fn threads(stat: &str) -> Option<usize> {
+    // The 20th field; the state is the third.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(17)?.parse().ok()
 }
