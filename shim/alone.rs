@@ -3,17 +3,34 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// The names of our threads.
 const OURS: [&str; 3] = ["telereduce-log", "telereduce-lane", "telereduce-side"];
 
-/// Ends the process with code 0, as libc does when the last thread ends, if no thread but ours is left. Called by threads of
-/// ours now and then.
-pub fn end_if_only_ours_are_left() {
-    static ENDING: AtomicBool = AtomicBool::new(false);
-    if only_ours_are_left() == Some(true) && !ENDING.swap(true, Relaxed) {
-        // SAFETY: no thread of the program runs any more.
-        unsafe { libc::exit(0) };
+/// A thread of ours looks, each of these times.
+pub struct Watch {
+    every: Duration,
+    looked: Instant,
+}
+
+impl Watch {
+    /// From now on.
+    pub fn every(every: Duration) -> Watch {
+        Watch { every, looked: Instant::now() }
+    }
+
+    /// If it is time: ends the process with code 0, as libc does when the last thread ends, if no thread but ours is left.
+    pub fn look(&mut self) {
+        static ENDING: AtomicBool = AtomicBool::new(false);
+        if self.looked.elapsed() <= self.every {
+            return;
+        }
+        self.looked = Instant::now();
+        if only_ours_are_left() == Some(true) && !ENDING.swap(true, Relaxed) {
+            // SAFETY: no thread of the program runs any more.
+            unsafe { libc::exit(0) };
+        }
     }
 }
 

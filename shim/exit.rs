@@ -37,14 +37,19 @@ pub fn begin(pid: u32) -> bool {
         ENDER.store(me, Release);
         return true;
     }
-    for _ in 0..1000 {
-        if OVER.load(Acquire) || ENDER.load(Acquire) == me {
+    wait(1000, || OVER.load(Acquire) || ENDER.load(Acquire) == me);
+    false
+}
+
+/// Waits until `done`, for so many milliseconds at most. Takes no lock.
+pub fn wait(most_ms: u32, done: impl Fn() -> bool) {
+    for _ in 0..most_ms {
+        if done() {
             break;
         }
         // SAFETY: a time that is only read.
         unsafe { libc::nanosleep(&libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }, core::ptr::null_mut()) };
     }
-    false
 }
 
 /// The end that was begun is done.

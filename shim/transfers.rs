@@ -1,7 +1,8 @@
 //! The thread that writes the log of transfers. There is none without `TELEREDUCE_LOG`.
 
+use crate::alone::Watch;
 use crate::state::State;
-use crate::{alone, guard, log};
+use crate::{exit, guard, log};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Release};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const SOON: Duration = Duration::from_millis(1);
 /// Between looks whether the program's threads have all ended.
 const ALONE_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for the last lines.
-const LAST_LINES: u64 = 500;
+const LAST_LINES_MS: u32 = 500;
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -71,7 +72,7 @@ fn writer(s: &State, dir: &Path, queues: Arc<Queues>) -> Writer {
 
 fn live(s: &State, mut writer: Writer, ends: &Ends) {
     stand_back();
-    let mut looked = Instant::now();
+    let mut watch = Watch::every(ALONE_EVERY);
     loop {
         let last = ends.wanted.load(Acquire);
         let turn = writer.turn(&s.telemetry, Instant::now());
@@ -87,10 +88,7 @@ fn live(s: &State, mut writer: Writer, ends: &Ends) {
         if last {
             return ends.reached.store(true, Release);
         }
-        if looked.elapsed() > ALONE_EVERY {
-            looked = Instant::now();
-            alone::end_if_only_ours_are_left();
-        }
+        watch.look();
         std::thread::park_timeout(if turn.transfers > feed::EVENTS / 8 { SOON } else { EVERY });
     }
 }
@@ -115,13 +113,7 @@ pub fn finish() {
     let Some(log) = (unsafe { LOG.load(Acquire).as_ref() }) else { return };
     log.ends.wanted.store(true, Release);
     log.thread.unpark();
-    for _ in 0..LAST_LINES {
-        if log.ends.reached.load(Acquire) {
-            return;
-        }
-        // SAFETY: a time that is only read.
-        unsafe { libc::nanosleep(&libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }, core::ptr::null_mut()) };
-    }
+    exit::wait(LAST_LINES_MS, || log.ends.reached.load(Acquire));
 }
 
 /// In a forked child: there is no such thread.

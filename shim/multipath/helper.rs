@@ -4,7 +4,8 @@
 use super::flow::Flow;
 use super::group::Group;
 use super::world::World;
-use crate::{alone, guard};
+use crate::alone::Watch;
+use crate::guard;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::collections::VecDeque;
 use std::io;
@@ -156,7 +157,7 @@ impl Helper {
     fn live(&self) {
         let mut fds = Vec::new();
         let (mut draws, mut feeds, mut look_again) = (false, false, None::<Instant>);
-        let mut looked = Instant::now();
+        let mut watch = Watch::every(ALONE_EVERY);
         loop {
             fds.clear();
             fds.push(libc::pollfd { fd: self.wake.load(Relaxed), events: libc::POLLIN, revents: 0 });
@@ -177,10 +178,7 @@ impl Helper {
             // SAFETY: eight bytes.
             unsafe { libc::read(self.wake.load(Relaxed), (&raw mut count).cast(), 8) };
             self.woken.store(false, Release);
-            if looked.elapsed() > ALONE_EVERY {
-                looked = Instant::now();
-                alone::end_if_only_ours_are_left();
-            }
+            watch.look();
             let Some(r) = self.rendezvous() else { continue };
             let inbox = core::mem::take(&mut *lock(&self.inbox));
             // Each by itself, so that the application's calls need not wait for all.

@@ -220,20 +220,20 @@ mod tests {
         text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     }
 
-    fn writer(dir: &std::path::Path, start: Instant) -> (Writer, Arc<Queues>) {
+    /// A writer into `dir`, what it asks, and what takes events to it.
+    fn writer(dir: &std::path::Path, start: Instant) -> (Writer, Fixed, impl Fn(Event)) {
         let queues = Arc::<Queues>::default();
         let file = LogFile::new(&dir.join("a"), "jsonl", String::new(), 1 << 30);
-        (Writer::new(queues.clone(), file, Format::Json, 50, start), queues)
+        let feed = queues.feed();
+        // SAFETY: one thread.
+        let put = move |e| unsafe { feed.put(e) };
+        (Writer::new(queues, file, Format::Json, 50, start), Fixed::default(), put)
     }
 
     #[test]
     fn a_line_per_transfer_with_the_ports_sums() {
         let (dir, start) = (tempfile::tempdir().unwrap(), Instant::now());
-        let (mut w, queues) = writer(dir.path(), start);
-        let names = Fixed::default();
-        let feed = queues.feed();
-        // SAFETY: one thread.
-        let put = |e| unsafe { feed.put(e) };
+        let (mut w, names, put) = writer(dir.path(), start);
         put(event(1000, 5, 2, 0));
         put(event(2000, 6, 1, 0));
         put(event(3000, 5, 1, 12));
@@ -251,11 +251,7 @@ mod tests {
     #[test]
     fn what_is_outstanding_is_looked_up_each_second() {
         let (dir, start) = (tempfile::tempdir().unwrap(), Instant::now());
-        let (mut w, queues) = writer(dir.path(), start);
-        let names = Fixed::default();
-        let feed = queues.feed();
-        // SAFETY: one thread.
-        let put = |e| unsafe { feed.put(e) };
+        let (mut w, names, put) = writer(dir.path(), start);
         put(event(1000, 5, 9, 0));
         put(event(1000, 7, 9, 0));
         w.turn(&names, start);
@@ -271,11 +267,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_counted() {
         let start = Instant::now();
-        let (mut w, queues) = writer(std::path::Path::new("/nonexistent"), start);
-        let names = Fixed::default();
-        let feed = queues.feed();
-        // SAFETY: one thread.
-        let put = |e| unsafe { feed.put(e) };
+        let (mut w, names, put) = writer(std::path::Path::new("/nonexistent"), start);
         put(event(1000, 5, 9, 0));
         put(event(1001, 5, 9, 0));
         assert!(w.turn(&names, start).problem.is_some());

@@ -228,7 +228,6 @@ fn open_lock(path: &Path, file: &File) -> io::Result<File> {
     Ok(lock)
 }
 
-/// Device and number of an open file.
 /// Device and inode of an open file.
 pub fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: an all-zero stat is a valid value; fstat writes only that.

@@ -82,11 +82,11 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
     r.refresh()?;
     r.refresh_details()?;
     r.refresh_events()?;
-    let mut json = describe(r);
+    let m = Model::new(r);
+    let mut json = describe(r, &m);
     let events = r.events();
     json.missed.events_overwritten = r.events_written().saturating_sub(events.len() as u64);
     if with_events {
-        let m = Model::new(r);
         json.events = events.iter().map(|e| event_json(&m, e)).collect();
     }
     Ok(json)
@@ -99,11 +99,10 @@ pub fn segment(r: &mut Reader, with_events: bool) -> Result<SegmentJson, ReadErr
 pub fn counters(r: &mut Reader) -> Result<SegmentJson, ReadError> {
     r.refresh()?;
     r.refresh_details()?;
-    Ok(describe(r))
+    Ok(describe(r, &Model::new(r)))
 }
 
-fn describe(r: &Reader) -> SegmentJson {
-    let m = Model::new(r);
+fn describe(r: &Reader, m: &Model) -> SegmentJson {
     let mut ports: Vec<Sum> = r.ports.iter().take(m.ports.len()).map(|p| retired(&p.retired.detail)).collect();
     let mut peers: Vec<Sum> = r.peers.iter().take(m.peers.len()).map(|p| retired(&p.retired.detail)).collect();
     let mut qps = Vec::with_capacity(m.qps.len());
@@ -116,7 +115,7 @@ fn describe(r: &Reader) -> SegmentJson {
                 s.add(d);
             }
         }
-        qps.push(qp_json(&m, q, &sum, detail));
+        qps.push(qp_json(m, q, &sum, detail));
     }
     let h = r.header();
     let (rank, world) = (h.rank.load(Relaxed), h.world_size.load(Relaxed));
@@ -132,16 +131,8 @@ fn describe(r: &Reader) -> SegmentJson {
         created_ns: h.created_ns.load(Relaxed),
         heartbeat_ns: super::model::heartbeat_ns(r),
         latency_every: h.latency_every.load(Relaxed),
-        missed: Missed {
-            objects_untracked: h.objects_untracked.load(Relaxed),
-            wrs_unseen: h.wrs_unseen.load(Relaxed),
-            objects_opaque: h.objects_opaque.load(Relaxed),
-            completions_unmatched: h.completions_unmatched.load(Relaxed),
-            panics: h.panics.load(Relaxed),
-            events_overwritten: 0,
-            log_dropped: h.log_dropped.load(Relaxed),
-        },
-        contexts: contexts(r, &m),
+        missed: h.into(),
+        contexts: contexts(r, m),
         ports: (m.ports.iter().zip(&ports))
             .map(|(p, s)| PortJson {
                 device: p.device.clone(),
@@ -152,11 +143,11 @@ fn describe(r: &Reader) -> SegmentJson {
                 multipath: p.multipath.map(|c| multipath_json(&c, &p.line.send)),
             })
             .collect(),
-        peers: m.peers.iter().zip(&peers).map(|(p, s)| peer_json(&m, p, s)).collect(),
+        peers: m.peers.iter().zip(&peers).map(|(p, s)| peer_json(m, p, s)).collect(),
         qps,
         srqs: m.srqs.clone(),
         cqs: m.cqs.clone(),
-        lanes: m.lanes.iter().map(|l| lane_json(&m, l, r)).collect(),
+        lanes: m.lanes.iter().map(|l| lane_json(m, l, r)).collect(),
         events: Vec::new(),
     }
 }

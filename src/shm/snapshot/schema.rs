@@ -1,8 +1,10 @@
 //! The documented objects, field by field.
 
+use crate::shm::layout::Header;
 use crate::shm::model::{Counters, CqView, Line, SrqView};
 use crate::shm::multipath::MovedBytes;
 use crate::telemetry::histogram::Latency;
+use core::sync::atomic::Ordering::Relaxed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -85,6 +87,21 @@ pub struct Missed {
     /// Transfers that are not in the log: it was too slow for them, or could not be written.
     #[serde(default)]
     pub log_dropped: u64,
+}
+
+/// But for events, which the header knows nothing of.
+impl From<&Header> for Missed {
+    fn from(h: &Header) -> Missed {
+        Missed {
+            objects_untracked: h.objects_untracked.load(Relaxed),
+            wrs_unseen: h.wrs_unseen.load(Relaxed),
+            objects_opaque: h.objects_opaque.load(Relaxed),
+            completions_unmatched: h.completions_unmatched.load(Relaxed),
+            panics: h.panics.load(Relaxed),
+            events_overwritten: 0,
+            log_dropped: h.log_dropped.load(Relaxed),
+        }
+    }
 }
 
 /// Per-opcode, per-status and latency details.

@@ -17,8 +17,7 @@ impl Telemetry {
 
 impl Names for Telemetry {
     fn of(&self, id: FlowId) -> FlowNames {
-        // Not by `control`: the log's thread is no sign of life.
-        let c = self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let c = self.unnoticed();
         let port = c.ports.find(id.port);
         let device = port.map_or_else(|| "unknown".into(), |p| p.device.get());
         let mut devices = Vec::new();
@@ -40,7 +39,7 @@ impl Names for Telemetry {
     }
 
     fn outstanding(&self, look: &mut dyn FnMut(Left<'_>)) {
-        let c = self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let c = self.unnoticed();
         look(&mut |id| {
             let q = c.qps.find(id.qp)?;
             let is_it = q.life.load(Relaxed) == Life::Live as u32 && q.qp_num.load(Relaxed) == id.qp_num;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use telereduce::shm::discover::{self, Found};
 use telereduce::shm::model::{PeerView, QpView, gid_text};
 use telereduce::shm::reader::{ReadError, Reader};
-use telereduce::shm::snapshot::{Missed, details};
+use telereduce::shm::snapshot::details;
 
 /// Details are copied at most this often.
 const DETAILS_EVERY: Duration = Duration::from_millis(500);
@@ -159,15 +159,7 @@ fn update(p: &mut Process, r: &Reader) {
     p.host = h.host.get();
     p.command = h.command.get();
     p.latency_every = h.latency_every.load(Relaxed);
-    p.missed = Missed {
-        objects_untracked: h.objects_untracked.load(Relaxed),
-        objects_opaque: h.objects_opaque.load(Relaxed),
-        wrs_unseen: h.wrs_unseen.load(Relaxed),
-        completions_unmatched: h.completions_unmatched.load(Relaxed),
-        panics: h.panics.load(Relaxed),
-        events_overwritten: 0,
-        log_dropped: h.log_dropped.load(Relaxed),
-    };
+    p.missed = h.into();
     std::mem::swap(&mut p.before, &mut p.now);
     p.now.refill(r);
     p.port_names = p.now.ports.iter().map(port_text).collect();

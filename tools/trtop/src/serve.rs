@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::{Exposition, Scrape};
+use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -33,9 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MOST_CLIENTS: usize = 64;
 /// What a dead process left is served for so long after its last sign of life.
 const DEAD_SHOWN_NS: u64 = 600_000_000_000;
-/// No descriptors left, in the process and in the system.
-const EMFILE: i32 = 24;
-const ENFILE: i32 = 23;
 
 const INDEX: &str = "<html><head><title>telereduce</title></head><body><h1>telereduce</h1>\
 <p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
@@ -137,7 +135,7 @@ pub fn scrape(dir: &Path, per: Per, exposition: Exposition, say: impl Fn(&Path, 
     let (mut segments, left) = export::copy(dir, &[], snapshot::counters).map_err(|e| e.message)?;
     for (path, why) in &left.broken {
         if let ReadError::Io(e) = why
-            && matches!(e.raw_os_error(), Some(EMFILE | ENFILE))
+            && matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE))
         {
             return Err(format!("cannot read segments: {e}"));
         }

@@ -148,9 +148,9 @@ struct PathSum {
 }
 
 /// A family's name, unit and help, and what of a queue's counters it is.
-type Of<T> = (&'static str, Option<Unit>, &'static str, fn(&Counters) -> T);
+type Of = (&'static str, Option<Unit>, &'static str, fn(&Counters) -> u64);
 
-fn totals() -> [Of<u64>; 6] {
+fn totals() -> [Of; 6] {
     let bytes = || Some(Unit::Bytes);
     [
         ("wrs_posted", None, "Work requests that the provider accepted", |c| c.wr_posted),
@@ -164,7 +164,15 @@ fn totals() -> [Of<u64>; 6] {
     ]
 }
 
-fn levels() -> [Of<u64>; 2] {
+fn path_totals() -> [Of; 3] {
+    [
+        ("path_completed", Some(Unit::Bytes), "Multi-path: bytes of chunks that a path carried", |c| c.bytes_completed),
+        ("path_chunks", None, "Multi-path: chunks that a path carried", |c| c.wr_completed),
+        ("path_chunks_failed", None, "Multi-path: chunks that failed on a path", |c| c.wr_failed),
+    ]
+}
+
+fn levels() -> [Of; 2] {
     [
         ("wrs_outstanding", None, "Work requests posted and not completed", |c| c.wr_outstanding),
         ("outstanding", Some(Unit::Bytes), "Bytes of outstanding work requests", |c| c.bytes_outstanding),
@@ -181,8 +189,8 @@ impl Collector for Scrape {
         }
         for (name, unit, help, value) in levels() {
             let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-            let alive = directed.iter().filter(|(_, _, alive)| *alive);
-            alive.into_iter().try_for_each(|(labels, c, _)| gauge(&mut family, labels, value(c)))?;
+            let mut alive = directed.iter().filter(|(_, _, alive)| *alive);
+            alive.try_for_each(|(labels, c, _)| gauge(&mut family, labels, value(c)))?;
         }
         let mut family = e.encode_descriptor("qps", "Queue pairs that exist", None, MetricType::Gauge)?;
         for r in rows.iter().filter(|r| r.alive) {
@@ -227,15 +235,10 @@ impl Scrape {
         if paths.is_empty() {
             return Ok(());
         }
-        let help = "Multi-path: bytes of chunks that a path carried";
-        let mut family = e.encode_descriptor("path_completed", help, Some(&Unit::Bytes), MetricType::Counter)?;
-        paths.iter().try_for_each(|(p, s)| counter(&mut family, p, s.chunks.bytes_completed))?;
-        let help = "Multi-path: chunks that a path carried";
-        let mut family = e.encode_descriptor("path_chunks", help, None, MetricType::Counter)?;
-        paths.iter().try_for_each(|(p, s)| counter(&mut family, p, s.chunks.wr_completed))?;
-        let help = "Multi-path: chunks that failed on a path";
-        let mut family = e.encode_descriptor("path_chunks_failed", help, None, MetricType::Counter)?;
-        paths.iter().try_for_each(|(p, s)| counter(&mut family, p, s.chunks.wr_failed))?;
+        for (name, unit, help, value) in path_totals() {
+            let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
+            paths.iter().try_for_each(|(p, s)| counter(&mut family, p, value(&s.chunks)))?;
+        }
         let help = "Multi-path: bytes of chunks that are under way on a path";
         let mut family = e.encode_descriptor("path_outstanding", help, Some(&Unit::Bytes), MetricType::Gauge)?;
         paths.iter().try_for_each(|(p, s)| gauge(&mut family, p, s.chunks.bytes_outstanding))?;
