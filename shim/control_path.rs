@@ -530,7 +530,7 @@ pub unsafe fn ibv_modify_qp(way: Way, qp: *mut ibv_qp, attr: *mut ibv_qp_attr, a
             guard::run(|| {
                 if let Some((t, device, q)) = known_qp(qp) {
                     t.modify_qp(device, q, change(&*attr, attr_mask as u32));
-                    if let Some(gid) = source(t, qp, &*attr, attr_mask as u32) {
+                    if let Some(gid) = source(qp, &*attr, attr_mask as u32) {
                         t.sends_from(q, gid);
                     }
                 }
@@ -540,14 +540,14 @@ pub unsafe fn ibv_modify_qp(way: Way, qp: *mut ibv_qp, attr: *mut ibv_qp_attr, a
     }
 }
 
-/// The address that a QP sends from, if the call set it and anybody wants to know.
+/// The address that a QP sends from, if the call set it.
 ///
 /// # Safety
 /// `qp` is a valid QP.
-unsafe fn source(t: &Telemetry, qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) -> Option<[u8; 16]> {
-    let wanted = t.queues().is_some() && mask & ibv_qp_attr_mask::IBV_QP_AV.0 != 0 && attr.ah_attr.is_global != 0;
+unsafe fn source(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) -> Option<[u8; 16]> {
+    let is_set = mask & ibv_qp_attr_mask::IBV_QP_AV.0 != 0 && attr.ah_attr.is_global != 0;
     // SAFETY: the caller's promise.
-    wanted.then(|| multipath::gid_of(unsafe { (*qp).context }, attr.ah_attr.port_num, attr.ah_attr.grh.sgid_index))?
+    is_set.then(|| multipath::gid_of(unsafe { (*qp).context }, attr.ah_attr.port_num, attr.ah_attr.grh.sgid_index))?
 }
 
 fn change(attr: &ibv_qp_attr, mask: u32) -> QpChange {

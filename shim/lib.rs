@@ -28,6 +28,7 @@ mod nested;
 mod next;
 mod objects;
 mod own_stack;
+mod profiler;
 mod send_ops;
 mod state;
 mod sudden;
@@ -42,7 +43,8 @@ use rdma_sys::{
     ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
 };
 
-// Besides these, [`lookup`] exports `dlsym` and `dlvsym`, and [`sudden`] `_exit` and `_Exit`.
+// Besides these, [`lookup`] exports `dlsym` and `dlvsym`, [`sudden`] `_exit` and `_Exit`, and [`profiler`] `ncclProfiler_v5` and
+// `ncclProfiler_v4`.
 export! {
     ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     verbs_open_device(device: *mut ibv_device, private_data: *mut c_void) -> *mut ibv_context;

@@ -155,6 +155,11 @@ unsafe fn ours(name: *const c_char) -> Option<Function> {
     Function::named(name).filter(|_| is_on(&ANSWERING, c"TELEREDUCE_DLSYM"))
 }
 
+/// Whether the library does anything at all.
+pub fn is_counting() -> bool {
+    is_on(&COUNTING, c"TELEREDUCE")
+}
+
 const UNREAD: u8 = 2;
 static COUNTING: AtomicU8 = AtomicU8::new(UNREAD);
 static ANSWERING: AtomicU8 = AtomicU8::new(UNREAD);

@@ -79,7 +79,7 @@ fn init() -> Option<State> {
     telereduce::aside::on_panic(crate::guard::stop_counting);
     telereduce::sync::allow_owners();
     let (rank, world_size) = config::rank(env);
-    let who = Identity { rank, world_size, ..identity() };
+    let who = Identity { rank, world_size, job: config::job(env), ..identity() };
     match Telemetry::new(&config, &who, &CLOCK, &OBJECTS) {
         Ok(telemetry) => Some(State { config, who, telemetry }),
         Err(e) => {
@@ -113,6 +113,7 @@ fn identity() -> Identity {
         command: args.join(" "),
         rank: None,
         world_size: None,
+        job: None,
     }
 }
 

@@ -289,6 +289,25 @@ pub fn rank(get: impl Fn(&str) -> Option<String>) -> (Option<u64>, Option<u64>) 
     )
 }
 
+/// The job's id from the variables of Slurm, PBS, LSF, Grid Engine, Flux, Cobalt, torchrun, and of the launchers, which name a
+/// job by itself: Open MPI, PRRTE and others by PMIx.
+pub fn job(get: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let names = [
+        "SLURM_JOB_ID",
+        "SLURM_JOBID",
+        "PBS_JOBID",
+        "LSB_JOBID",
+        "FLUX_JOB_ID",
+        "COBALT_JOBID",
+        "JOB_ID",
+        "PMIX_NAMESPACE",
+        "PMI_JOBID",
+        "OMPI_MCA_ess_base_jobid",
+        "TORCHELASTIC_RUN_ID",
+    ];
+    names.iter().find_map(|n| get(n).map(|v| v.trim().to_string()).filter(|v| !v.is_empty()))
+}
+
 /// Fills a snapshot's name: `%p` pid, `%h` host, `%r` rank (`0` if there is none), `%%` a percent sign; any other use
 /// of `%` stays as it is.
 pub fn expand(template: &str, pid: u32, host: &str, rank: Option<u64>) -> String {
@@ -374,6 +393,13 @@ mod tests {
             assert_eq!(rank(env(&[(n, "7")])).0, Some(7));
         }
         assert_eq!(rank(env(&[("RANK", "x")])), (None, None));
+    }
+
+    #[test]
+    fn jobs_come_from_the_batch_system_before_the_launcher() {
+        assert_eq!(job(env(&[])), None);
+        assert_eq!(job(env(&[("PBS_JOBID", "17.head"), ("PMIX_NAMESPACE", "prte-1")])), Some("17.head".into()));
+        assert_eq!(job(env(&[("SLURM_JOB_ID", " "), ("LSB_JOBID", "9")])), Some("9".into()));
     }
 
     #[test]

@@ -17,11 +17,13 @@
 //!
 //! [`flows`] knows each flow's bandwidth from those records. With more than one path, [`multipath`] stands between account and
 //! real post, and between real poll and complete: it cuts large WRs into pieces for lanes. [`control`] is how the shims of two
-//! processes find each other and agree on lanes.
+//! processes find each other and agree on lanes. [`attribution`] says which collective of NCCL's a WR belongs to.
 //!
 //! This crate holds everything that needs neither hooks nor RDMA, and is tested without either.
 
 pub mod aside;
+#[cfg(not(loom))]
+pub mod attribution;
 pub mod clock;
 #[cfg(not(loom))]
 pub mod config;

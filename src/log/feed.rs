@@ -103,9 +103,19 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attribution::Label;
 
     fn event(end_ns: u64) -> Event {
-        Event { end_ns, bytes: 1, wr_outstanding: 0, bytes_outstanding: 0, latency_ns: 0, qp: 0, place: 0 }
+        Event {
+            end_ns,
+            bytes: 1,
+            wr_outstanding: 0,
+            bytes_outstanding: 0,
+            latency_ns: 0,
+            qp: 0,
+            place: 0,
+            label: Label::NONE,
+        }
     }
 
     #[test]

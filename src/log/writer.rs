@@ -3,6 +3,7 @@
 use super::feed::Queues;
 use super::file::{LogFile, Written};
 use super::line::{Format, Transfer};
+use crate::attribution::TABLES;
 use crate::flows::table::{Done, FlowId, Flows, Outstanding};
 use crate::shm::layout::NONE;
 use crate::telemetry::event::Event;
@@ -127,6 +128,9 @@ impl Writer {
         let outstanding = Outstanding { wr: e.wr_outstanding, bytes: e.bytes_outstanding };
         let standing = self.flows.push(id, Done { end_ns: e.end_ns, bytes: e.bytes, outstanding });
         let flow = self.names.entry(id).or_insert_with(|| names.of(id));
+        // Both ranks are the communicator's, or both the job's.
+        let of = TABLES.find(e.label);
+        let rank = of.and_then(|a| a.rank);
         let transfer = Transfer {
             end_ns: e.end_ns,
             device: &flow.device,
@@ -141,12 +145,12 @@ impl Writer {
             qp_bits_per_s: standing.qp.bits_per_s(),
             wr_outstanding: standing.port.wr,
             bytes_outstanding: standing.port.bytes,
-            rank: flow.rank,
-            peer_rank: None,
-            group: None,
-            channel: None,
-            func: None,
-            func_times: None,
+            rank: rank.map_or(flow.rank, |r| Some(u64::from(r))),
+            peer_rank: of.and_then(|a| a.peer_rank).map(u64::from),
+            group: of.and_then(|a| a.group),
+            channel: of.map(|a| a.channel),
+            func: of.and_then(|a| a.func).map(u32::from),
+            func_times: of.and_then(|a| a.times),
             peer_bandwidth: standing.peer,
             device_index: flow.device_index,
         };
@@ -173,6 +177,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attribution::Label;
     use core::cell::{Cell, RefCell};
 
     #[derive(Default)]
@@ -212,6 +217,7 @@ mod tests {
             latency_ns: 0,
             qp: qp_num << 32 | qp_num,
             place: 3 << 32 | 2 << 16 | status << 8,
+            label: Label::NONE,
         }
     }
 

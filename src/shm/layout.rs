@@ -15,6 +15,7 @@
 //!          Lane  region  multi-path: identity and counters of the library's own QPs
 //!          Address       multi-path: where the process listens for other processes' side channels
 //!          Multipath     what multi-path did to each QP, and why it did not; same index as Qp
+//!          Label         whom each QP works for: its address, and NCCL's communicator, ranks, channel; same index as Qp
 //!          Ring  region  completion events, the newest overwrite the oldest
 //!          ...           more regions of any kind
 //! ```
@@ -26,6 +27,7 @@
 
 mod address;
 mod context;
+mod label;
 mod lane;
 mod multipath;
 
@@ -33,13 +35,14 @@ pub use address::AddressRecord;
 pub use context::{ContextRecord, Hooked};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
+pub use label::{LabelRecord, label_flags};
 pub use lane::LaneRecord;
 pub use multipath::{MovedCounters, MultipathCounters, MultipathRecord, PASS_REASONS};
 
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
 /// Version of everything in this file. Any change of layout or meaning raises it.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 /// Number of entries in the region directory.
 pub const MAX_REGIONS: usize = 200;
 /// Bytes of the header, a whole number of pages.
@@ -87,11 +90,13 @@ pub enum Kind {
     Address = 10,
     /// [`MultipathRecord`], parallel to `Qp`
     Multipath = 11,
+    /// [`LabelRecord`], parallel to `Qp`
+    Label = 12,
 }
 
 impl Kind {
     /// Every kind with its record's size in bytes.
-    pub const ALL: [(Kind, usize); 11] = [
+    pub const ALL: [(Kind, usize); 12] = [
         (Kind::Port, size_of::<PortRecord>()),
         (Kind::Peer, size_of::<PeerRecord>()),
         (Kind::Cq, size_of::<CqRecord>()),
@@ -103,6 +108,7 @@ impl Kind {
         (Kind::Lane, size_of::<LaneRecord>()),
         (Kind::Address, size_of::<AddressRecord>()),
         (Kind::Multipath, size_of::<MultipathRecord>()),
+        (Kind::Label, size_of::<LabelRecord>()),
     ];
 
     /// The kind a region's number stands for, if this version knows it.
@@ -178,6 +184,8 @@ pub struct Header {
     pub log_dropped: AtomicU64,
     /// Reserved, zero.
     pub reserved: [AtomicU64; 3],
+    /// Job id from the launcher's environment, UTF-8, NUL-padded; empty: none.
+    pub job: Text<64>,
     /// Host name, UTF-8, NUL-padded.
     pub host: Text<64>,
     /// Command line, arguments joined by spaces, UTF-8, NUL-padded.

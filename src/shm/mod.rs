@@ -4,6 +4,7 @@
 //! [`reader`] copies one out, [`model`] adds it up per port, peer and QP, [`snapshot`] is the documented JSON of it.
 
 pub mod discover;
+pub mod label;
 pub mod layout;
 pub mod model;
 pub mod multipath;

@@ -3,6 +3,7 @@
 //! A port's or peer's counters are those of its QPs plus what retired QPs left there. A port's receives also hold those
 //! posted to its shared receive queues; a QP that takes from an SRQ counts a receive as posted when it is completed.
 
+use super::label::{self, LabelView};
 use super::layout::{DoneCounters, LaneRecord, Life, NONE, PostCounters, QpRecord};
 use super::multipath::{self, MultipathCounts, MultipathView};
 use super::reader::Reader;
@@ -271,6 +272,8 @@ pub struct Model {
     pub lanes: Vec<LaneView>,
     /// What multi-path does to the QPs, by their index; empty where it is off.
     pub multipath: Vec<MultipathView>,
+    /// Whom the QPs work for, in the order of `qps`.
+    pub labels: Vec<LabelView>,
     /// Whether multi-path is on.
     pub multipath_on: bool,
 }
@@ -299,6 +302,7 @@ impl Model {
         m.srqs.clear();
         m.lanes.clear();
         m.multipath.clear();
+        m.labels.clear();
         m.multipath_on = !r.multipath.is_empty();
         m.qps.reserve(r.qps.len());
         for p in r.ports.iter().take_while(|p| p.used.load(Acquire) == 1) {
@@ -344,6 +348,7 @@ impl Model {
                 p.qps_live += u32::from(view.live);
             }
             m.qps.push(view);
+            m.labels.push(r.labels.get(i).map(label::view).unwrap_or_default());
         }
         m.add_cqs_and_srqs(r);
         m.lanes.extend(r.lanes.iter().enumerate().filter_map(|(i, l)| lane_view(i, l)));

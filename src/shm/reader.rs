@@ -5,8 +5,9 @@
 //! only when asked for.
 
 use super::layout::{
-    ABI_VERSION, AddressRecord, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LaneRecord, MAGIC, MAX_REGIONS,
-    MultipathRecord, PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared, SrqRecord,
+    ABI_VERSION, AddressRecord, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LabelRecord, LaneRecord, MAGIC,
+    MAX_REGIONS, MultipathRecord, PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared,
+    SrqRecord,
 };
 use core::mem::size_of;
 use core::ops::Range;
@@ -26,8 +27,8 @@ const MAX_SPARSE_BYTES: u64 = 64 << 20;
 const QPS_AT_ONCE: usize = 128;
 
 /// What each refresh copies.
-const HOT: [Kind; 8] =
-    [Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp, Kind::Multipath];
+const HOT: [Kind; 9] =
+    [Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp, Kind::Multipath, Kind::Label];
 
 /// Why a segment cannot be read.
 #[derive(Debug)]
@@ -130,6 +131,8 @@ pub struct Reader {
     pub qps: Records<QpRecord>,
     /// What multi-path does to the QPs, same index; empty where it is off.
     pub multipath: Records<MultipathRecord>,
+    /// Whom the QPs work for, same index.
+    pub labels: Records<LabelRecord>,
     /// Details of the QPs, same index; filled by [`Reader::refresh_details`].
     pub details: Records<QpDetail>,
     rings: Records<RingRecord>,
@@ -171,6 +174,7 @@ impl Reader {
             addresses: Records::default(),
             qps: Records::default(),
             multipath: Records::default(),
+            labels: Records::default(),
             details: Records::default(),
             rings: Records::default(),
             heads_after: Vec::new(),
@@ -370,6 +374,7 @@ impl Reader {
                 Kind::Address => fill(f, &spans, &mut self.addresses),
                 Kind::Qp => fill(f, &spans, &mut self.qps),
                 Kind::Multipath => fill(f, &spans, &mut self.multipath),
+                Kind::Label => fill(f, &spans, &mut self.labels),
                 Kind::QpDetail => fill(f, &spans, &mut self.details),
                 Kind::Ring => fill(f, &spans, &mut self.rings),
             }?;

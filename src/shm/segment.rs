@@ -34,6 +34,8 @@ pub struct Identity {
     pub rank: Option<u64>,
     /// World size from the launcher's environment.
     pub world_size: Option<u64>,
+    /// Job id from the launcher's environment.
+    pub job: Option<String>,
 }
 
 /// A segment that this process writes.
@@ -92,6 +94,7 @@ impl Segment {
         header.world_size.store(who.world_size.unwrap_or(0), Relaxed);
         header.latency_every.store(latency_every, Relaxed);
         header.min_event_bytes.store(min_event_bytes, Relaxed);
+        header.job.set(who.job.as_deref().unwrap_or_default());
         header.host.set(&who.host);
         header.command.set(&who.command);
         header.file_bytes.store(HEADER_BYTES as u64, Relaxed);

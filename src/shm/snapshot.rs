@@ -14,10 +14,12 @@ mod schema;
 
 pub use schema::*;
 
+use super::label::LabelView;
 use super::layout::{Hooked, LatencyCounters, Life, OPCODES, QpDetail, STATUSES};
 use super::model::{Counters, LaneView, Model, PeerView, QpView, gid_ip, gid_text, index};
 use super::multipath::{MultipathCounts, MultipathView};
 use super::reader::{Event, ReadError, Reader};
+use crate::attribution::{self, Attribution};
 use crate::multipath::plan::Pass;
 use crate::telemetry::histogram::Latency;
 use crate::verbs;
@@ -106,7 +108,7 @@ fn describe(r: &Reader, m: &Model) -> SegmentJson {
     let mut ports: Vec<Sum> = r.ports.iter().take(m.ports.len()).map(|p| retired(&p.retired.detail)).collect();
     let mut peers: Vec<Sum> = r.peers.iter().take(m.peers.len()).map(|p| retired(&p.retired.detail)).collect();
     let mut qps = Vec::with_capacity(m.qps.len());
-    for q in &m.qps {
+    for (q, label) in m.qps.iter().zip(&m.labels) {
         let mut sum = Sum::default();
         let detail = r.details.get(q.index as usize);
         if let Some(d) = detail {
@@ -115,7 +117,7 @@ fn describe(r: &Reader, m: &Model) -> SegmentJson {
                 s.add(d);
             }
         }
-        qps.push(qp_json(m, q, &sum, detail));
+        qps.push(qp_json(m, (q, label), &sum, detail));
     }
     let h = r.header();
     let (rank, world) = (h.rank.load(Relaxed), h.world_size.load(Relaxed));
@@ -127,6 +129,7 @@ fn describe(r: &Reader, m: &Model) -> SegmentJson {
         host: h.host.get(),
         rank: (rank != u64::MAX).then_some(rank),
         world_size: (world != 0).then_some(world),
+        job: Some(h.job.get()).filter(|j| !j.is_empty()),
         alive: r.is_alive(),
         created_ns: h.created_ns.load(Relaxed),
         heartbeat_ns: super::model::heartbeat_ns(r),
@@ -230,13 +233,14 @@ fn peer_json(m: &Model, p: &PeerView, s: &Sum) -> PeerJson {
         gid: p.gid.map(|g| Ipv6Addr::from(g).to_string()),
         ip: p.gid.and_then(gid_ip).map(|ip| ip.to_string()),
         lid: p.lid,
+        rank: None,
         qps_live: p.qps_live,
         line: p.line,
         details: s.json(),
     }
 }
 
-fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson {
+fn qp_json(m: &Model, (q, label): (&QpView, &LabelView), s: &Sum, detail: Option<&QpDetail>) -> QpJson {
     let (device, port) = place(m, q.port);
     QpJson {
         qp_num: q.qp_num,
@@ -247,6 +251,9 @@ fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson 
         port,
         peer: peer_name(m, q.peer),
         dest_qp_num: (q.dest_qp_num != 0).then_some(q.dest_qp_num),
+        source: label.local_gid.map(gid_text),
+        peer_rank: None,
+        nccl: label.last.as_ref().map(|a| nccl_json(label, a)),
         srq: index(q.srq).map(|i| i as u32),
         max_send_wr: q.max_send_wr,
         max_recv_wr: q.max_recv_wr,
@@ -256,6 +263,20 @@ fn qp_json(m: &Model, q: &QpView, s: &Sum, detail: Option<&QpDetail>) -> QpJson 
         details: s.json(),
         last_error: detail.and_then(last_error),
         multipath: m.multipath_of(q.index).map(|v| qp_multipath_json(v, &q.line.send)),
+    }
+}
+
+fn nccl_json(label: &LabelView, a: &Attribution) -> NcclJson {
+    NcclJson {
+        group: a.group,
+        rank: a.rank,
+        peer_rank: a.peer_rank,
+        channel: a.channel,
+        direction: if a.sends { "send" } else { "recv" }.into(),
+        func: a.func.map(|f| attribution::func_name(f).map_or_else(|| f.to_string(), String::from)),
+        func_times: a.times,
+        wr_labelled: label.wr_labelled,
+        changes: label.changes,
     }
 }
 

@@ -265,6 +265,7 @@ impl Cq {
                 latency_ns,
                 qp: u64::from(qp.index) << 32 | u64::from(qp.spec.qp_num),
                 place: qp.place.load(Relaxed) | u64::from(status & 0xff) << 8,
+                label: qp.last_label(),
             });
         }
         now

@@ -2,6 +2,7 @@
 //!
 //! Each CQ owns a ring, so its lock is the ring's writer lock, too. CQs beyond [`OWN_RINGS`] share one ring and its lock.
 
+use crate::attribution::Label;
 use crate::log::feed::Feed;
 use crate::shm::layout::{RING_EVENTS, RingRecord};
 use crate::sync::SpinLock;
@@ -46,6 +47,8 @@ pub struct Event {
     pub qp: u64,
     /// `peer << 32 | port << 16 | status << 8`.
     pub place: u64,
+    /// What it was for; for the log alone.
+    pub label: Label,
 }
 
 impl Sink {

@@ -72,6 +72,14 @@ pub struct Cursor {
     next: u64,
 }
 
+impl Cursor {
+    /// Number of the next entry.
+    #[inline(always)]
+    pub fn number(&self) -> u64 {
+        self.next
+    }
+}
+
 /// What one completion retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
@@ -243,6 +251,22 @@ impl Inflight {
         if limit != 0 {
             tail.everyday_to = tail.everyday_to.min(self.head.0.load(Relaxed) + limit);
         }
+    }
+
+    /// Every WR needs a look from now on.
+    pub fn never_everyday(&self, tail: &mut Tail) {
+        tail.everyday_to = 0;
+    }
+
+    /// Entries that it holds.
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Number of the entry that was retired last. A WR that is posted meanwhile is less than a lap ahead of it: no more are
+    /// outstanding than half the ring, and no more were polled at once.
+    pub fn last_retired(&self) -> u64 {
+        self.head.0.load(Relaxed).wrapping_sub(1)
     }
 
     /// No more than `limit` WRs, at least 1, may be outstanding, though the provider would take more. Nothing was posted yet.

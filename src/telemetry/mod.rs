@@ -12,6 +12,7 @@ pub mod event;
 pub mod fold;
 pub mod histogram;
 pub mod inflight;
+pub mod labels;
 pub mod lane;
 pub mod multipath;
 pub mod pool;

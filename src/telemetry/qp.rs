@@ -4,14 +4,17 @@ use super::Hot;
 use super::attention::Attention;
 use super::cq::Cq;
 use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
+use super::labels::Labels;
 use super::srq::Srq;
 use super::users::Users;
-use crate::shm::layout::{MultipathRecord, OPCODES, PostCounters, QpDetail, QpRecord};
+use crate::attribution::Label;
+use crate::shm::layout::{LabelRecord, MultipathRecord, OPCODES, PostCounters, QpDetail, QpRecord};
 use crate::shm::segment::bump;
 use crate::sync::OwnedLock;
 use crate::verbs::{DataPath, SendFacts, recv_bytes, send_facts, single_send_facts};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use rdma_sys::{ibv_recv_wr, ibv_send_wr};
+use std::sync::OnceLock;
 
 /// What a QP is created with.
 #[derive(Clone, Copy)]
@@ -77,6 +80,10 @@ pub struct Qp {
     pub detail: &'static QpDetail,
     /// What multi-path does to it; where that is on, and the segment has room.
     pub multipath: Option<&'static MultipathRecord>,
+    /// Whom it works for; where the segment has room.
+    pub(super) works_for: Option<&'static LabelRecord>,
+    /// Which WR is for what; where NCCL says so.
+    labels: OnceLock<Labels>,
     /// `peer << 32 | port << 16`, as events carry it.
     pub(super) place: core::sync::atomic::AtomicU64,
     /// Address of the `ibv_qp`.
@@ -105,6 +112,7 @@ impl Qp {
         record: &'static QpRecord,
         detail: &'static QpDetail,
         multipath: Option<&'static MultipathRecord>,
+        works_for: Option<&'static LabelRecord>,
         hot: &'static Hot,
     ) -> Option<Qp> {
         use crate::shm::layout::NONE;
@@ -113,6 +121,8 @@ impl Qp {
             record,
             detail,
             multipath,
+            works_for,
+            labels: OnceLock::new(),
             address,
             place: core::sync::atomic::AtomicU64::new(u64::from(NONE) << 32 | 0xffff << 16),
             port: AtomicU32::new(NONE),
@@ -124,6 +134,37 @@ impl Qp {
             sig_all: if spec.sig_all { SIGNALED } else { 0 },
             spec,
         })
+    }
+
+    /// Keeps the label of each WR that is posted from now on.
+    pub(super) fn keep_labels(&self) {
+        if self.labels.get().is_none()
+            && let Some(labels) = Labels::new(self.sends.ring.capacity(), self.works_for, self.multipath.is_some())
+        {
+            let mut tail = self.sends.tail.lock();
+            let _ = self.labels.set(labels);
+            self.sends.ring.never_everyday(&mut tail);
+        }
+    }
+
+    /// The WRs from `from` up to the cursor were noted.
+    #[inline(always)]
+    fn noted(&self, tail: &mut Tail, from: u64, to: &Cursor) {
+        self.sends.ring.noted(tail);
+        if let Some(labels) = self.labels.get() {
+            labels.note(from..to.number());
+            self.sends.ring.never_everyday(tail);
+        }
+    }
+
+    /// Its record is emptied: the next label is told anew.
+    pub(super) fn labels_begin_anew(&self) {
+        self.labels.get().inspect(|l| l.begin_anew());
+    }
+
+    /// The label of the send that was completed last. Under the CQ's lock.
+    pub(super) fn last_label(&self) -> Label {
+        self.labels.get().map_or(Label::NONE, |l| l.of(self.sends.ring.last_retired()))
     }
 
     /// Whether completions of its sends or receives come to this CQ.
@@ -139,6 +180,7 @@ impl Qp {
     #[inline(always)]
     pub unsafe fn note_sends(&self, tail: &mut Tail, mut wr: *const ibv_send_wr) -> Cursor {
         let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
+        let from = c.number();
         // SAFETY: the chain is the application's, valid until the call returns.
         while let Some(w) = unsafe { wr.as_ref() } {
             // SAFETY: the caller's promise.
@@ -148,7 +190,7 @@ impl Qp {
             c = unsafe { self.note(tail, c, &f, &mut now) };
             wr = w.next;
         }
-        self.sends.ring.noted(tail);
+        self.noted(tail, from, &c);
         c
     }
 
@@ -174,11 +216,12 @@ impl Qp {
     /// `tail` is this send queue's, locked.
     pub unsafe fn note_batch(&self, tail: &mut Tail, wrs: &[SendFacts]) -> Cursor {
         let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
+        let from = c.number();
         for f in wrs {
             // SAFETY: the caller's promise; the cursor is of this note.
             c = unsafe { self.note(tail, c, f, &mut now) };
         }
-        self.sends.ring.noted(tail);
+        self.noted(tail, from, &c);
         c
     }
 
@@ -265,6 +308,9 @@ impl Qp {
     /// The provider took the chain of sends that was noted up to the cursor.
     #[inline(always)]
     pub fn sends_accepted(&self, c: Cursor) {
+        if let Some(labels) = self.labels.get() {
+            labels.accepted(c.posted.since(posted(&self.record.send_post)).wr);
+        }
         accepted(&self.record.send_post, &self.sends.ring, c);
     }
 

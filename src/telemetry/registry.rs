@@ -21,8 +21,8 @@ use crate::config::Config;
 use crate::log::feed::Queues;
 use crate::multipath::paths::Paths;
 use crate::shm::layout::{
-    ContextRecord, CqRecord, Hooked, Kind, LaneRecord, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail,
-    QpRecord, RingRecord, SrqRecord, cq_flags, flags,
+    ContextRecord, CqRecord, Hooked, Kind, LabelRecord, LaneRecord, Life, MultipathRecord, NONE, PeerRecord,
+    PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, cq_flags, flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put, put_gid};
 use crate::sync::{OwnedLock, SpinLock};
@@ -131,6 +131,7 @@ struct Control {
     addresses: Addresses,
     qps: Pool<QpRecord>,
     details: Pool<QpDetail>,
+    labels: Pool<LabelRecord>,
     /// Where multi-path is on.
     multipath: Option<Pool<MultipathRecord>>,
     port_index: HashMap<(String, u8), u32>,
@@ -183,6 +184,7 @@ impl Telemetry {
                 addresses: Addresses::default(),
                 qps: Pool::new(&segment, Kind::Qp, 32)?,
                 details: Pool::new(&segment, Kind::QpDetail, 32)?,
+                labels: Pool::new(&segment, Kind::Label, 32)?,
                 multipath: match config.paths {
                     Paths::Single => None,
                     _ => Pool::new(&segment, Kind::Multipath, 32).ok(),
@@ -202,6 +204,12 @@ impl Telemetry {
         let queues = config.log.as_ref().map(|_| Arc::default());
         let hot = Box::leak(Box::new(hot));
         Ok(Telemetry { segment, hot, objects, queues, rings: config.events, control: Mutex::new(control) })
+    }
+
+    /// NCCL says what WRs are for: QPs keep it from now on.
+    pub fn keep_labels(&self) {
+        let _c = self.control();
+        self.objects.qps.for_each(|qp| qp.keep_labels());
     }
 
     /// What is on its way to the log, where there is one.

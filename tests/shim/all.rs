@@ -18,6 +18,7 @@ mod live;
 mod lookup;
 mod many;
 mod model;
+mod nccl;
 mod no_segment;
 mod off;
 mod one_path;

@@ -39,6 +39,9 @@ pub struct SegmentJson {
     pub rank: Option<u64>,
     /// World size from the launcher, or null.
     pub world_size: Option<u64>,
+    /// Job id from the launcher, or null.
+    #[serde(default)]
+    pub job: Option<String>,
     /// Whether the process ran when the snapshot was taken. At exit the program itself writes `false`.
     pub alive: bool,
     /// When the segment was created.
@@ -237,6 +240,10 @@ pub struct PeerJson {
     pub ip: Option<String>,
     /// Remote LID, 0 if none.
     pub lid: u32,
+    /// The rank that is there, if it is one alone, or null. Found by `trtop dump`: in the other processes' segments, or in
+    /// `TELEREDUCE_RANKS`.
+    #[serde(default)]
+    pub rank: Option<u64>,
     /// QPs alive with this peer.
     pub qps_live: u32,
     /// Counters.
@@ -294,6 +301,15 @@ pub struct QpJson {
     pub peer: Option<String>,
     /// Peer's QP number, or null.
     pub dest_qp_num: Option<u32>,
+    /// The IP address or GID that it sends from, or null.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// The peer's rank, or null; as [`PeerJson::rank`].
+    #[serde(default)]
+    pub peer_rank: Option<u64>,
+    /// What NCCL said of its last WR; only where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<NcclJson>,
     /// Index in `srqs` by its `index`, or null.
     pub srq: Option<u32>,
     /// Granted send queue depth.
@@ -315,6 +331,29 @@ pub struct QpJson {
     /// What multi-path does to it; only where that is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multipath: Option<QpMultipathJson>,
+}
+
+/// What a QP does for NCCL. Ranks are those within the communicator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NcclJson {
+    /// Communicator, by the number that all its ranks know; null if another process posts through this one.
+    pub group: Option<u64>,
+    /// Own rank, or null.
+    pub rank: Option<u32>,
+    /// The peer's rank, or null.
+    pub peer_rank: Option<u32>,
+    /// Channel.
+    pub channel: u32,
+    /// `send`: this side sends the data; `recv`: it posts what the sender waits for.
+    pub direction: String,
+    /// Function of the last WR (`AllReduce`, ...), or null.
+    pub func: Option<String>,
+    /// How many times it ran on this communicator, or null.
+    pub func_times: Option<u64>,
+    /// WRs of which NCCL said so.
+    pub wr_labelled: u64,
+    /// How often communicator, peer, channel or direction changed.
+    pub changes: u64,
 }
 
 /// An error completion.

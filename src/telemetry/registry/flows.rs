@@ -5,12 +5,17 @@ use crate::flows::table::{FlowId, Outstanding};
 use crate::log::writer::{FlowNames, Left, Names};
 use crate::shm::layout::Life;
 use crate::shm::model::{gid_ip, gid_of};
+use crate::shm::segment::{change_identity, put_gid};
 use crate::telemetry::qp::Qp;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl Telemetry {
     /// The QP sends from this address.
     pub fn sends_from(&self, qp: &Qp, gid: [u8; 16]) {
+        if let Some(r) = qp.works_for {
+            let _c = self.control();
+            change_identity(&r.seq, || put_gid(&r.local_gid, gid));
+        }
         self.control().sources.insert(qp.index, (qp.spec.qp_num, gid));
     }
 }

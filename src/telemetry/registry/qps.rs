@@ -1,14 +1,16 @@
 //! QPs in the registry: created, modified, reset, destroyed, and what becomes of their records.
 
 use super::{Control, Device, QpChange, RETAINED, Telemetry};
+use crate::attribution;
 use crate::clock::realtime_ns;
 use crate::multipath::single::Single;
-use crate::shm::layout::{Life, MultipathRecord, NONE, flags};
+use crate::shm::layout::{LabelRecord, Life, MultipathRecord, NONE, flags};
 use crate::shm::segment::{bump, change_identity, put};
 use crate::sync::OwnedGuard;
 use crate::table::gone;
 use crate::telemetry::cq::{Cq, LastQp};
 use crate::telemetry::fold;
+use crate::telemetry::labels;
 use crate::telemetry::multipath;
 use crate::telemetry::qp::{Qp, QpSpec};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
@@ -34,6 +36,8 @@ impl Telemetry {
         };
         let (record, detail) = (c.qps.get(index), c.details.get(index));
         let multipath = self.multipath_record(&mut c, index);
+        let works_for = self.label_record(&mut c, index);
+        works_for.inspect(|r| labels::clear(r));
         change_identity(&record.seq, || {
             multipath.inspect(|m| begin_multipath(m));
             put(&record.qp_num, spec.qp_num);
@@ -51,7 +55,7 @@ impl Telemetry {
             record.retired_ns.store(0, Relaxed);
             put(&record.life, Life::Live as u32);
         });
-        let Some(qp) = Qp::new(spec, address, index, record, detail, multipath, self.hot) else {
+        let Some(qp) = Qp::new(spec, address, index, record, detail, multipath, works_for, self.hot) else {
             change_identity(&record.seq, || put(&record.life, Life::Free as u32));
             c.qps.release(index);
             return self.untracked();
@@ -62,6 +66,9 @@ impl Telemetry {
         drop(c);
         device.qps.set(spec.qp_num, Some(qp));
         self.objects.qps.insert(address, qp);
+        if attribution::is_active() {
+            qp.keep_labels();
+        }
     }
 
     /// A record for a QP: an unused one, else that of the longest destroyed QP.
@@ -85,6 +92,11 @@ impl Telemetry {
     fn multipath_record(&self, c: &mut Control, i: u32) -> Option<&'static MultipathRecord> {
         let pool = c.multipath.as_mut()?;
         pool.reach(&self.segment, i).then(|| pool.get(i))
+    }
+
+    /// The record of whom a QP works for, if the segment has room.
+    fn label_record(&self, c: &mut Control, i: u32) -> Option<&'static LabelRecord> {
+        c.labels.reach(&self.segment, i).then(|| c.labels.get(i))
     }
 
     /// Moves a retired QP's counters to its port and peer.
@@ -153,6 +165,7 @@ impl Telemetry {
         // Before the locks: it may ask the file system for memory.
         let kept = self.qp_record(&mut c);
         let kept_multipath = kept.and_then(|i| self.multipath_record(&mut c, i));
+        let kept_label = kept.and_then(|i| self.label_record(&mut c, i));
         let _locks = self.quiesce(qp);
         let from = (qp.record, qp.detail);
         self.folding(|| {
@@ -172,6 +185,11 @@ impl Telemetry {
                 }
             }
             fold::clear(from.0, from.1);
+            if let Some(r) = qp.works_for {
+                kept_label.inspect(|to| labels::copy(r, to));
+                qp.labels_begin_anew();
+                labels::clear(r);
+            }
             if let Some(m) = qp.multipath {
                 let port = c.ports.find(qp.port.load(Relaxed));
                 match (kept_multipath, port) {

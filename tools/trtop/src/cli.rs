@@ -161,7 +161,9 @@ pub struct CleanArgs {
 /// Options of `trtop run`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "The library is looked for beside trtop and in ../lib/ from there. \
-                        An LD_PRELOAD that is set already stays, after it.")]
+                        An LD_PRELOAD that is set already stays, after it.\n\
+                        NCCL takes it for its profiler plugin, too, which says which collective each transfer belongs to: \
+                        NCCL_PROFILER_PLUGIN=STATIC_PLUGIN is set, unless you have set it.")]
 pub struct RunArgs {
     /// Preload this file
     #[arg(long, value_name = "PATH")]

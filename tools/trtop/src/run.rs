@@ -1,4 +1,4 @@
-//! `trtop run`: becomes the command, with the library preloaded.
+//! `trtop run`: becomes the command, with the library preloaded, and NCCL told that it is its profiler plugin.
 
 use crate::cli::RunArgs;
 use crate::error::{Failure, Outcome};
@@ -10,6 +10,8 @@ use std::process::Command;
 
 /// The library's file name.
 pub const LIBRARY: &str = "libtelereduce.so";
+/// Where NCCL looks for its profiler plugin.
+const PLUGIN: &str = "NCCL_PROFILER_PLUGIN";
 
 /// Replaces this process by the command; comes back only if that fails.
 ///
@@ -21,7 +23,13 @@ pub fn run(o: &RunArgs) -> Outcome {
         None => find(&std::env::current_exe().unwrap_or_default())?,
     };
     let preload = preload(&lib, std::env::var_os("LD_PRELOAD").as_deref());
-    let e = Command::new(&o.command[0]).args(&o.command[1..]).env("LD_PRELOAD", preload).exec();
+    let mut command = Command::new(&o.command[0]);
+    command.args(&o.command[1..]).env("LD_PRELOAD", preload);
+    if std::env::var_os(PLUGIN).is_none() {
+        // What is preloaded is searched as if it were the program's own.
+        command.env(PLUGIN, "STATIC_PLUGIN");
+    }
+    let e = command.exec();
     let code = if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     Err(Failure { code, message: format!("cannot run {}: {e}", o.command[0].display()) })
 }
