@@ -241,7 +241,7 @@ pub struct PeerJson {
     /// Remote LID, 0 if none.
     pub lid: u32,
     /// The rank that is there, if it is one alone, or null. Found by `trtop dump`: in the other processes' segments, or in
-    /// `TELEREDUCE_RANKS`.
+    /// the file of `--ranks`.
     #[serde(default)]
     pub rank: Option<u64>,
     /// QPs alive with this peer.

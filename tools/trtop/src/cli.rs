@@ -99,6 +99,9 @@ pub struct DumpArgs {
     /// Include the newest completion events
     #[arg(long)]
     pub events: bool,
+    /// Ranks of peers on other hosts: a file of lines `ADDRESS RANK`. Those of this host are found without
+    #[arg(long, value_name = "FILE")]
+    pub ranks: Option<PathBuf>,
 }
 
 /// What `trtop serve` has a series for.

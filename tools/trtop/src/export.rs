@@ -4,6 +4,7 @@ use crate::cli::{DumpArgs, Format};
 use crate::csv;
 use crate::error::{Failure, Outcome};
 use crate::inspect;
+use crate::ranks::{self, Map};
 use crate::text_table::TextTable;
 use crate::units::{bytes, count};
 use std::fs::File;
@@ -75,7 +76,11 @@ fn repeat(dir: &Path, o: &DumpArgs, every: Duration) -> Outcome {
 
 /// Copies every segment. Files that cannot be read are named on stderr if `say`; other users' are only counted.
 fn take(dir: &Path, o: &DumpArgs, say: bool) -> Result<Snapshot, Failure> {
-    let (segments, left) = copy(dir, &o.pid, |r| snapshot::segment(r, o.events))?;
+    let map = o.ranks.as_deref().map_or(Ok(Map::default()), Map::read)?;
+    let (mut segments, left) = copy(dir, &o.pid, |r| snapshot::segment(r, o.events))?;
+    // The far ends of one process's QPs are in others' segments.
+    let others = if o.pid.is_empty() { Vec::new() } else { copy(dir, &[], snapshot::counters)?.0 };
+    ranks::fill(&mut segments, &others, &map);
     if say {
         left.broken.iter().for_each(|(path, why)| eprintln!("trtop: {}: {why}", path.display()));
         if left.denied > 0 {

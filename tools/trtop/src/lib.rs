@@ -27,6 +27,7 @@ pub mod inspect;
 pub mod keys;
 pub mod live;
 pub mod ls;
+pub mod ranks;
 pub mod rows;
 pub mod run;
 pub mod sampler;
