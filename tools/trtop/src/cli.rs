@@ -45,6 +45,8 @@ pub enum Command {
     Run(RunArgs),
     /// Serve all of this host's counters to Prometheus, over HTTP
     Serve(ServeArgs),
+    /// Show the hosts, flows and alerts of a cluster, as a Prometheus that scrapes each host's `serve` knows them
+    Fleet(FleetArgs),
     /// Give a RoCE port IP aliases, one per path of the network, or take them away
     #[command(subcommand)]
     Vnic(VnicCommand),
@@ -118,8 +120,8 @@ pub enum Per {
 /// Options of `trtop serve`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Metrics are at /metrics, in the OpenMetrics format; README.md lists them. Whoever can connect can read them: for \
-other addresses than this host's own, put a proxy with TLS and passwords in front."
+    after_help = "Metrics are at /metrics, in the OpenMetrics format; README.md lists them. Without --web-config, whoever \
+can connect can read them: for other addresses than this host's own, use it, or a proxy with TLS and passwords."
 )]
 pub struct ServeArgs {
     /// Where to listen
@@ -128,6 +130,33 @@ pub struct ServeArgs {
     /// How fine the series are; each step has more of them
     #[arg(long, value_enum, default_value = "peer")]
     pub per: Per,
+    /// TLS and passwords, as Prometheus and its exporters have them: tls_server_config with cert_file and key_file,
+    /// basic_auth_users
+    #[arg(long, value_name = "FILE")]
+    pub web_config: Option<PathBuf>,
+    /// Where sysfs is, which tells the addresses of this host's ports
+    #[arg(long, value_name = "DIR", default_value = "/sys")]
+    pub sysfs: PathBuf,
+}
+
+/// Options of `trtop fleet`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Needs the rules of tools/fleet/rules.yml. Keys: 1 to 4 or Tab for matrix, pairs, hosts, alerts; arrows; Space; q."
+)]
+pub struct FleetArgs {
+    /// Where Prometheus is, such as http://prometheus.example:9090, or https://USER:PASSWORD@prometheus.example/prefix
+    #[arg(long, value_name = "URL", env = "PROMETHEUS_URL", hide_env_values = true)]
+    pub prometheus: String,
+    /// The authority that certified it, if the web's did not: PEM
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Write once in this format, instead of the live screen; csv: a row per flow
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Seconds between refreshes of the live screen
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds, conflicts_with = "format")]
+    pub every: f64,
 }
 
 /// Options of `trtop ls`.
@@ -254,6 +283,7 @@ mod tests {
             &["trtop", "dump", "--every", "1", "--count", "0"],
             &["trtop", "dump", "--format", "xml"],
             &["trtop", "run"],
+            &["trtop", "fleet", "--prometheus", "http://a", "--format", "table", "--every", "1"],
             &["trtop", "vnic", "add", "mlx5_0", "17"],
             &["trtop", "vnic", "add", "mlx5_0", "2", "--prefix", "10.0.0.1"],
         ] {

@@ -4,6 +4,7 @@
 //! segments -> sampler (copies, differences) -> Frame -> ui (draws it)      trtop
 //!          -> snapshot (the documented JSON) -> export                     trtop dump
 //!                                       -> serve (as OpenMetrics)       trtop serve
+//! Prometheus, which scraped that        -> fleet                        trtop fleet
 //!          -> inspect (state of each file)   -> ls, clean                  trtop ls, trtop clean
 //! ```
 //!
@@ -20,6 +21,7 @@ pub mod csv;
 pub mod doctor;
 pub mod error;
 pub mod export;
+pub mod fleet;
 pub mod frame;
 pub mod help;
 pub mod history;

@@ -113,7 +113,7 @@ fn obey(app: &mut App, patience: Duration) -> io::Result<bool> {
 
 /// Waits until there is input, a signal (a change of the window's size is one) or no more patience. False if the terminal
 /// is gone: crossterm would try to read from it for ever.
-fn wait_for_input(patience: Duration) -> io::Result<bool> {
+pub(crate) fn wait_for_input(patience: Duration) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdin = io::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];

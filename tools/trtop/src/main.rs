@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Some(Command::Clean(o)) => trtop::clean::run(&o),
         Some(Command::Run(o)) => trtop::run::run(&o),
         Some(Command::Serve(o)) => trtop::serve::run(&o),
+        Some(Command::Fleet(o)) => trtop::fleet::run(&o),
         Some(Command::Vnic(o)) => trtop::vnic::run(&o),
         Some(Command::Help { topic }) => trtop::help::run(&topic),
     };

@@ -1,18 +1,21 @@
 //! `trtop serve`: what Prometheus gets.
 
+#[path = "support/server.rs"]
+mod server;
 mod support;
 
+use server::Served;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use support::{segment, who};
 use trtop::cli::Per;
 use trtop::serve::metrics::Exposition;
 
 fn scrape(dir: &Path, per: Per) -> Result<String, String> {
-    trtop::serve::scrape(dir, per, Exposition::OpenMetrics, |_, _| {})
+    trtop::serve::scrape(dir, Path::new("/nonexistent"), per, Exposition::OpenMetrics, |_, _| {})
 }
 
 /// The samples by `name{labels}`; labels as they are written.
@@ -170,45 +173,11 @@ fn no_segments_are_no_error() {
     assert!(scrape(Path::new("/nonexistent"), Per::Peer).is_err());
 }
 
-/// A server of its own on a port that the kernel chose.
-struct Served(Child, String);
-
-impl Served {
-    fn new(dir: &Path) -> Served {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_trtop"))
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .env("TELEREDUCE_DIR", dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("trtop starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("trtop: serving http://").and_then(|l| l.strip_suffix("/metrics"));
-        Served(child, address.expect("where it listens").to_string())
-    }
-
-    fn ask(&self, request: &str) -> String {
-        let mut socket = TcpStream::connect(&self.1).unwrap();
-        write!(socket, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n").unwrap();
-        write!(socket, "Accept: application/openmetrics-text;version=1.0.0;q=0.75,text/plain;q=0.5\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        answer
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn it_is_served_over_http() {
     let dir = tempfile::tempdir().unwrap();
     let made = two(dir.path());
-    let server = Served::new(dir.path());
+    let server = Served::new(dir.path(), &[]);
     let answer = server.ask("GET /metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.to_lowercase().contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"));
@@ -225,8 +194,8 @@ fn it_is_served_over_http() {
     assert!(server.ask("GET /else").starts_with("HTTP/1.1 404"));
     assert!(server.ask("POST /metrics").starts_with("HTTP/1.1 405"));
     // Clients that say nothing, or nonsense, keep nobody else waiting.
-    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&server.1).unwrap()).collect();
-    TcpStream::connect(&server.1).unwrap().write_all(&[0xff; 4096]).unwrap();
+    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    TcpStream::connect(&server.address).unwrap().write_all(&[0xff; 4096]).unwrap();
     assert!(server.ask("GET /metrics").starts_with("HTTP/1.1 200"));
     drop(silent);
 }
@@ -239,7 +208,7 @@ fn clients_that_know_no_openmetrics_get_text() {
     let dir = tempfile::tempdir().unwrap();
     let _made = two(dir.path());
     let (open, text) = (Exposition::OpenMetrics, Exposition::Text);
-    let of = |e| trtop::serve::scrape(dir.path(), Per::Peer, e, |_, _| {}).unwrap();
+    let of = |e| trtop::serve::scrape(dir.path(), Path::new("/nonexistent"), Per::Peer, e, |_, _| {}).unwrap();
     let (open, text) = (of(open), of(text));
     // Labels may be in another order.
     let values = |t: &str| {

@@ -1,5 +1,6 @@
 //! Segments as OpenMetrics.
 
+use super::addresses::Address;
 use crate::cli::Per;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -47,6 +48,8 @@ const POWERS: std::ops::RangeInclusive<u32> = 6..=37;
 pub struct Scrape {
     /// Processes.
     pub segments: Vec<SegmentJson>,
+    /// Of this host's ports.
+    pub addresses: Vec<Address>,
     /// What there is a series for.
     pub per: Per,
     /// Segments that could not be read.
@@ -274,6 +277,12 @@ impl Scrape {
             ] {
                 counter(&mut family, &What { owner: owner(s), what }, n)?;
             }
+        }
+        let help = "An address of a port of this host";
+        let mut family = e.encode_descriptor("address_info", help, None, MetricType::Gauge)?;
+        for a in &self.addresses {
+            let labels = [("device", a.device.clone()), ("port", a.port.to_string()), ("address", a.address.clone())];
+            gauge(&mut family, &labels, 1)?;
         }
         let help = "Segments of this host that could not be read: other users', or damaged";
         let family = e.encode_descriptor("segments_unreadable", help, None, MetricType::Gauge)?;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use telereduce::shm::layout::{
-    CqRecord, Header, Kind, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail, QpRecord, RingRecord,
-    SrqRecord,
+    CqRecord, Header, Kind, LaneRecord, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail, QpRecord,
+    RingRecord, SrqRecord,
 };
 use telereduce::shm::segment::{Identity, Segment, bump};
 
@@ -21,6 +21,14 @@ pub struct Made {
     pub qps: &'static [QpRecord],
     pub details: &'static [QpDetail],
     pub rings: &'static [RingRecord],
+}
+
+/// A lane posts and completes a chunk.
+pub fn carry(lane: &LaneRecord, bytes: u64) {
+    add(&lane.post.wr_posted, 1);
+    add(&lane.post.bytes_posted, bytes);
+    add(&lane.done.wr_retired, 1);
+    add(&lane.done.bytes_retired, bytes);
 }
 
 /// Who the process is said to be.
@@ -113,6 +121,23 @@ impl Made {
     pub fn multipath(&self) -> &'static [MultipathRecord] {
         let segment = self.segment.as_ref().expect("a process that lives");
         segment.add_region(Kind::Multipath, self.qps.len()).unwrap()
+    }
+
+    /// One lane per path from 10.1.0.I to 10.2.0.I, all of port 1.
+    pub fn lanes(&self, paths: usize) -> &'static [LaneRecord] {
+        let segment = self.segment.as_ref().expect("a process that lives");
+        let lanes = segment.add_region::<LaneRecord>(Kind::Lane, paths).unwrap();
+        for (i, l) in lanes.iter().enumerate() {
+            for (words, net) in [(&l.local_gid, 1), (&l.remote_gid, 2)] {
+                let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, net, 0, i as u8 + 1];
+                for (word, half) in words.iter().zip([&gid[..8], &gid[8..]]) {
+                    word.store(u64::from_ne_bytes(half.try_into().unwrap()), Relaxed);
+                }
+            }
+            l.path.store(i as u32, Relaxed);
+            l.life.store(Life::Live as u32, Relaxed);
+        }
+        lanes
     }
 
     /// The process ends without removing its segment: its lock goes.
