@@ -2,7 +2,7 @@
 //! writes them, scraped by a real Prometheus with the rules of tools/fleet every 15 s. Prints series and memory per host, and
 //! how long the rules take.
 //!
-//! `cargo bench -p trtop --bench fleet -- [HOSTS [SECONDS]]`; 200 hosts for 120 s, if nothing is said.
+//! `cargo bench -p trtop --bench fleet -- [HOSTS [SECONDS]] [bare]`; 200 hosts for 120 s, if nothing is said; bare: no rules.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -43,10 +43,11 @@ fn main() {
     println!("a host: {RANKS} ranks with {PEERS} peers each: {series} series, {} bytes a scrape", text.len());
 
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/rules.yml");
+    let rules = if std::env::args().any(|a| a == "bare") { String::new() } else { rules.display().to_string() };
     let mut config = format!(
-        "global: {{ scrape_interval: {INTERVAL_S}s, evaluation_interval: {INTERVAL_S}s }}\nrule_files: [ {} ]\n\
-         scrape_configs:\n  - job_name: telereduce\n    static_configs:\n",
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/rules.yml").display()
+        "global: {{ scrape_interval: {INTERVAL_S}s, evaluation_interval: {INTERVAL_S}s }}\nrule_files: [ {rules} ]\n\
+         scrape_configs:\n  - job_name: telereduce\n    static_configs:\n"
     );
     for n in 0..hosts {
         let _ = writeln!(

@@ -301,3 +301,63 @@ fn a_large_matrix_is_moved_through() {
     press(&mut s, KeyCode::Home);
     assert!(drawn(&mut s, 80, 24)[3].starts_with("rank 0"));
 }
+
+/// A tmux of the test's own.
+struct Tmux(String);
+
+impl Tmux {
+    fn run(&self, args: &[&str]) -> String {
+        let o = Command::new("tmux").args(["-L", &self.0, "-f", "/dev/null"]).args(args).output();
+        String::from_utf8_lossy(&o.expect("tmux (Debian: tmux)").stdout).into_owned()
+    }
+
+    fn until(&self, wanted: &str) -> String {
+        let start = Instant::now();
+        loop {
+            let screen = self.run(&["capture-pane", "-p"]);
+            if screen.contains(wanted) {
+                return screen;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "no {wanted:?} in\n{screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        self.run(&["kill-server"]);
+    }
+}
+
+#[test]
+fn in_a_terminal_it_is_live_and_obeys_keys() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    for (width, height) in [("80", "24"), ("200", "60")] {
+        let broken = Arc::new(AtomicBool::new(false));
+        let is_broken = broken.clone();
+        let url = serve(move |p| if is_broken.load(Relaxed) { (500, "oh".into()) } else { cluster(p) });
+        let tmux = Tmux(format!("trtop-fleet-{}-{width}", std::process::id()));
+        let trtop = format!("env PROMETHEUS_URL={url} {} fleet --every 0.2", env!("CARGO_BIN_EXE_trtop"));
+        tmux.run(&["new-session", "-d", "-x", width, "-y", height, &trtop]);
+        let screen = tmux.until("92.3G");
+        assert!(screen.contains("2 up  1 down  1 firing"), "{screen}");
+        tmux.run(&["send-keys", "3"]);
+        tmux.until("node3:9719  DOWN");
+        broken.store(true, Relaxed);
+        // What was known stays.
+        assert!(tmux.until("does not answer").contains("node3:9719  DOWN"));
+        broken.store(false, Relaxed);
+        tmux.run(&["send-keys", "BTab"]);
+        let start = Instant::now();
+        while tmux.until("92.3 Gb/s").contains("does not answer") {
+            assert!(start.elapsed() < Duration::from_secs(60), "the error stays");
+        }
+        tmux.run(&["send-keys", "q"]);
+        while !tmux.run(&["list-sessions"]).is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(60), "q does not end it");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
