@@ -130,18 +130,23 @@ impl Fleet {
     }
 }
 
+/// What labels say goes to terminals, which nothing in them may steer.
+fn clean(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
 fn some(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.into())
+    (!text.is_empty()).then(|| clean(text))
 }
 
 fn flow(s: &Sample) -> Flow {
     Flow {
-        host: s.label("host").into(),
-        pid: s.label("pid").into(),
+        host: clean(s.label("host")),
+        pid: clean(s.label("pid")),
         rank: s.label("rank").parse().ok(),
-        device: s.label("device").into(),
-        port: s.label("port").into(),
-        peer: s.label("peer").into(),
+        device: clean(s.label("device")),
+        port: clean(s.label("port")),
+        peer: clean(s.label("peer")),
         peer_host: some(s.label("peer_host")),
         peer_rank: s.label("peer_rank").parse().ok(),
         bits_per_s: s.value,
@@ -160,7 +165,7 @@ fn hosts(targets: &[Sample], processes: &[Sample], outstanding: &[Sample]) -> Ve
     for t in targets {
         let (instance, up) = (t.label("instance").to_string(), t.value == 1.0);
         let row = |host, processes, outstanding_bytes| Host {
-            instance: instance.clone(),
+            instance: clean(&instance),
             host,
             up,
             processes,
@@ -181,16 +186,16 @@ fn hosts(targets: &[Sample], processes: &[Sample], outstanding: &[Sample]) -> Ve
 
 /// Those of tools/fleet/rules.yml.
 fn alerts_of(raw: Vec<RawAlert>) -> Vec<Alert> {
-    let label = |a: &RawAlert, name: &str| a.labels.get(name).cloned().unwrap_or_default();
+    let label = |a: &RawAlert, name: &str| a.labels.get(name).map(|l| clean(l)).unwrap_or_default();
     let mut all: Vec<Alert> = raw
         .into_iter()
         .filter(|a| label(a, "alertname").starts_with("Telereduce"))
         .map(|a| Alert {
             name: label(&a, "alertname"),
             severity: label(&a, "severity"),
-            summary: a.annotations.get("summary").cloned().unwrap_or_default(),
-            state: a.state,
-            since: a.active_at,
+            summary: a.annotations.get("summary").map(|s| clean(s)).unwrap_or_default(),
+            state: clean(&a.state),
+            since: clean(&a.active_at),
             labels: a.labels,
         })
         .collect();
