@@ -4,6 +4,10 @@
 //! numbers, never a signal. Each refresh copies the hot regions; per-opcode, per-status and latency details are copied
 //! only when asked for.
 
+mod image;
+
+pub use image::{Extent, MAX_IMAGE_BYTES};
+
 use super::layout::{
     ABI_VERSION, AddressRecord, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LabelRecord, LaneRecord, MAGIC,
     MAX_REGIONS, MultipathRecord, PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared,

@@ -2,7 +2,8 @@
 
 use crate::columns::Col;
 use crate::frame::RowId;
-use crate::keys::{Action, Move, action, is_interrupt};
+use crate::keys::{Action, Move, Seek, action, is_interrupt};
+use crate::replay::Position;
 use crate::rows::{Sort, View};
 use crate::ui;
 use crate::ui::theme::Theme;
@@ -50,6 +51,10 @@ pub struct App {
     pub quit: bool,
     /// Moves of the selection that wait for the next draw, which knows the order of rows.
     pub moves: Vec<Move>,
+    /// Where a replay is; `None` = this is live.
+    pub replay: Option<Position>,
+    /// Where a replay is to go, with its next refresh.
+    pub seeks: Vec<Seek>,
     /// Colours.
     pub theme: Theme,
 }
@@ -70,6 +75,8 @@ impl App {
             detail: false,
             quit: false,
             moves: Vec::new(),
+            replay: None,
+            seeks: Vec::new(),
             theme,
         }
     }
@@ -160,7 +167,20 @@ impl App {
             Action::Faster => self.every = step(self.every, -1),
             Action::Slower => self.every = step(self.every, 1),
             Action::Detail => self.detail ^= true,
+            Action::Seek(s) => self.seek(s),
+            // Nobody looks for the last of a thousand rows while time passes: these move through it.
+            Action::Move(Move::Pages(n)) if self.replay.is_some() => self.seek(Seek::Seconds(60 * n as i64)),
+            Action::Move(Move::Home) if self.replay.is_some() => self.seek(Seek::Start),
+            Action::Move(Move::End) if self.replay.is_some() => self.seek(Seek::End),
             Action::Move(m) => self.moves.push(m),
+        }
+    }
+
+    /// Has a replay go elsewhere. Who looks at single frames wants them to stay.
+    fn seek(&mut self, to: Seek) {
+        if self.replay.is_some() {
+            self.paused |= matches!(to, Seek::Frames(_));
+            self.seeks.push(to);
         }
     }
 
@@ -239,6 +259,19 @@ mod tests {
         assert_eq!(a.filter, "");
         press(&mut a, "/abc\u{1b}");
         assert_eq!((a.filter.as_str(), a.editing), ("", false));
+    }
+
+    #[test]
+    fn only_a_replay_seeks() {
+        let mut a = app();
+        press(&mut a, ".>");
+        assert!(a.seeks.is_empty() && !a.paused);
+        a.replay = Some(Position::default());
+        press(&mut a, ">.");
+        a.key(KeyEvent::new(KeyCode::PageUp, KeyModifiers::NONE));
+        a.key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
+        assert_eq!(a.seeks, [Seek::Faster, Seek::Frames(1), Seek::Seconds(-60), Seek::End]);
+        assert!(a.paused && a.moves.is_empty());
     }
 
     #[test]

@@ -35,6 +35,14 @@ pub struct Cli {
 pub enum Command {
     /// Write the counters of every segment, once or repeatedly
     Dump(DumpArgs),
+    /// Record the counters of every segment to a file, which replay, export and report read
+    Record(RecordArgs),
+    /// Show a recording as the live view would have
+    Replay(ReplayArgs),
+    /// Turn a recording into JSON, CSV, a Perfetto trace or Parquet
+    Export(ExportArgs),
+    /// Make a page with charts of a recording
+    Report(ReportArgs),
     /// List segments: whose they are and whether their process lives
     Ls(LsArgs),
     /// Say what is seen of each RDMA program, what is not, and what to do about it
@@ -104,6 +112,118 @@ pub struct DumpArgs {
     /// Ranks of peers on other hosts: a file of lines `ADDRESS RANK`. Those of this host are found without
     #[arg(long, value_name = "FILE")]
     pub ranks: Option<PathBuf>,
+}
+
+/// Options of `trtop record`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Ends at Ctrl-C, SIGTERM, or after --for. A recording that is there already is gone on with; any other file \
+stays as it is. A recording that was cut short (a crash, a full disk) holds every whole frame. It is readable by its owner only, \
+as the segments are, and read by the trtop of the same layout version: exports last."
+)]
+pub struct RecordArgs {
+    /// The recording
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Seconds from frame to frame
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds_of_recording)]
+    pub every: f64,
+    /// Stop after S seconds
+    #[arg(long = "for", value_name = "S", value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// This process only; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
+    /// Also completion events; up to 64 bytes each
+    #[arg(long)]
+    pub events: bool,
+    /// Replace FILE, whatever it is
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum At {
+    /// Time of day, UTC, s; the first that comes in the recording.
+    OfDay(f64),
+    /// Seconds after its start, or, if negative, before its end.
+    Seconds(f64),
+}
+
+/// Options of `trtop replay`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Keys besides those of the live view: Left and Right a second back and on, , and . a frame, PgUp and PgDn a minute, \
+Home and End its start and end, < and > the speed, Space pause."
+)]
+pub struct ReplayArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Begin there: HH:MM:SS (UTC), or seconds after its start, or, with a minus, before its end
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
+    pub at: Option<At>,
+    /// So many times as fast as it was, 0.01 to 1000
+    #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]
+    pub speed: f64,
+    /// Begin with a pause
+    #[arg(long)]
+    pub pause: bool,
+    /// Show this process only; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
+    /// Seconds between refreshes, 0.1 to 10
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds_of_view)]
+    pub every: f64,
+}
+
+/// Formats of `trtop export`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// The documented schema, telereduce/1: a document per frame, one per line
+    Json,
+    /// As that of `trtop dump`
+    Csv,
+    /// A trace for ui.perfetto.dev: bandwidth and WRs outstanding over time, events
+    Perfetto,
+    /// The columns of the CSV, with types
+    Parquet,
+}
+
+/// Options of `trtop export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// The recording
+    #[arg(long, value_name = "FILE")]
+    pub from: PathBuf,
+    /// Format
+    #[arg(long, value_enum)]
+    pub to: ExportFormat,
+    /// Write to this file, which appears complete or not at all; without, to standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Frames at least S seconds apart only
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub every: Option<f64>,
+    /// This process only; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
+}
+
+/// Options of `trtop report`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "The page needs nothing but itself: no network, no script.")]
+pub struct ReportArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The page
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
+    /// This process only; may be given more than once
+    #[arg(long, value_name = "P")]
+    pub pid: Vec<u32>,
 }
 
 /// What `trtop serve` has a series for.
@@ -249,6 +369,36 @@ fn seconds_of_view(text: &str) -> Result<f64, String> {
     }
 }
 
+fn seconds_of_recording(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        s if (0.01..=3600.0).contains(&s) => Ok(s),
+        _ => Err("allowed: 0.01 to 3600".into()),
+    }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(x) if (0.01..=1000.0).contains(&x) => Ok(x),
+        _ => Err("allowed: 0.01 to 1000".into()),
+    }
+}
+
+fn moment(text: &str) -> Result<At, String> {
+    let seconds = |t: &str| t.parse::<f64>().ok().filter(|s| s.is_finite());
+    let parts: Vec<&str> = text.split(':').collect();
+    let of_day = match parts[..] {
+        [s] => return seconds(s).map(At::Seconds).ok_or_else(|| "not a time".into()),
+        [h, m, s] => (h.parse::<u8>().ok(), m.parse::<u8>().ok(), seconds(s)),
+        _ => (None, None, None),
+    };
+    match of_day {
+        (Some(h @ 0..24), Some(m @ 0..60), Some(s)) if (0.0..60.0).contains(&s) => {
+            Ok(At::OfDay(f64::from(h) * 3600.0 + f64::from(m) * 60.0 + s))
+        }
+        _ => Err("allowed: HH:MM:SS of a day (UTC), or seconds".into()),
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match number(text)? {
         s if (0.001..=86400.0).contains(&s) => Ok(s),
@@ -274,6 +424,15 @@ mod tests {
     }
 
     #[test]
+    fn moments_are_of_the_day_or_from_an_end() {
+        assert_eq!(moment("01:02:03.5"), Ok(At::OfDay(3723.5)));
+        assert_eq!(moment("-2.5"), Ok(At::Seconds(-2.5)));
+        for wrong in ["", "x", "1:2", "1:60:0", "1:2:60", "-1:2:3", "inf"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn numbers_out_of_range_are_refused() {
         for args in [
             &["trtop", "--every", "0.01"][..],
@@ -282,6 +441,11 @@ mod tests {
             &["trtop", "dump", "--count", "3"],
             &["trtop", "dump", "--every", "1", "--count", "0"],
             &["trtop", "dump", "--format", "xml"],
+            &["trtop", "record"],
+            &["trtop", "record", "-o", "x", "--every", "0"],
+            &["trtop", "replay", "x", "--at", "24:00:00"],
+            &["trtop", "replay", "x", "--speed", "0"],
+            &["trtop", "export", "--from", "x"],
             &["trtop", "run"],
             &["trtop", "fleet", "--prometheus", "http://a", "--format", "table", "--every", "1"],
             &["trtop", "vnic", "add", "mlx5_0", "17"],

@@ -68,7 +68,7 @@ const PATHS: [&str; 4] = ["single_path", "lanes", "lanes_failed_here", "lanes_fa
 const EVENT: [&str; 4] = ["end_ns", "status", "bytes", "latency_ns"];
 
 /// Names of the columns after those of the segment.
-fn fields(events: bool) -> Vec<String> {
+pub fn fields(events: bool) -> Vec<String> {
     let own = |n: &[&str]| n.iter().map(|s| (*s).to_string()).collect::<Vec<_>>();
     let inner = |outer: &str, n: &[&str]| n.iter().map(|s| format!("{outer}.{s}")).collect::<Vec<_>>();
     let mut all = [
@@ -100,26 +100,35 @@ pub fn header(events: bool) -> String {
 pub fn rows(s: &Snapshot, events: bool) -> String {
     let names = fields(events);
     let mut out = String::new();
+    let mut segment = (std::ptr::null(), String::new());
+    each_row(s, events, |kind, g, row| {
+        if !std::ptr::eq(segment.0, g) {
+            segment = (g, segment_cells(g));
+        }
+        out += &format!("{kind},{},{}", s.time_ns, segment.1);
+        for n in &names {
+            out.push(',');
+            out += &cell(find(row, n));
+        }
+        out.push('\n');
+    });
+    out
+}
+
+/// Shows each row: its kind, its segment, and the JSON that its cells are in.
+pub fn each_row(s: &Snapshot, events: bool, mut show: impl FnMut(&str, &SegmentJson, &Value)) {
     for g in &s.segments {
-        let segment = segment_cells(g);
-        let mut write = |kind: &str, row: serde_json::Result<Value>| {
-            let row = row.expect("numbers and text always make JSON");
-            out += &format!("{kind},{},{segment}", s.time_ns);
-            for n in &names {
-                out.push(',');
-                out += &cell(find(&row, n));
-            }
-            out.push('\n');
+        let mut show = |kind: &str, row: serde_json::Result<Value>| {
+            show(kind, g, &row.expect("numbers and text always make JSON"));
         };
-        g.ports.iter().for_each(|p| write("port", serde_json::to_value(p)));
-        g.peers.iter().for_each(|p| write("peer", serde_json::to_value(p)));
-        g.qps.iter().for_each(|q| write("qp", serde_json::to_value(q)));
-        g.lanes.iter().for_each(|l| write("lane", serde_json::to_value(l)));
+        g.ports.iter().for_each(|p| show("port", serde_json::to_value(p)));
+        g.peers.iter().for_each(|p| show("peer", serde_json::to_value(p)));
+        g.qps.iter().for_each(|q| show("qp", serde_json::to_value(q)));
+        g.lanes.iter().for_each(|l| show("lane", serde_json::to_value(l)));
         if events {
-            g.events.iter().for_each(|e| write("event", serde_json::to_value(e)));
+            g.events.iter().for_each(|e| show("event", serde_json::to_value(e)));
         }
     }
-    out
 }
 
 fn segment_cells(g: &SegmentJson) -> String {
@@ -136,7 +145,8 @@ fn segment_cells(g: &SegmentJson) -> String {
     .join(",")
 }
 
-fn find<'a>(row: &'a Value, name: &str) -> Option<&'a Value> {
+/// The cell of this column, before it becomes text.
+pub fn find<'a>(row: &'a Value, name: &str) -> Option<&'a Value> {
     name.split('.').try_fold(row, |v, part| v.get(part))
 }
 

@@ -35,6 +35,25 @@ pub enum Action {
     Detail,
     /// Select another row.
     Move(Move),
+    /// Of a replay: go elsewhere.
+    Seek(Seek),
+}
+
+/// Where a replay goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// So many seconds on.
+    Seconds(i64),
+    /// So many frames on.
+    Frames(i64),
+    /// The first frame.
+    Start,
+    /// The last frame.
+    End,
+    /// Half as fast.
+    Slower,
+    /// Twice as fast.
+    Faster,
 }
 
 /// Which row to select.
@@ -143,6 +162,23 @@ pub const KEYS: &[Binding] = &[
             (K::Home, A::Move(Move::Home)),
             (K::End, A::Move(Move::End)),
         ],
+    },
+    Binding {
+        keys: "Left Right , .",
+        help: "replay: a second back, on; a frame back, on (PgUp PgDn: a minute; Home End: its ends)",
+        footer: None,
+        actions: &[
+            (K::Left, A::Seek(Seek::Seconds(-1))),
+            (K::Right, A::Seek(Seek::Seconds(1))),
+            (K::Char(','), A::Seek(Seek::Frames(-1))),
+            (K::Char('.'), A::Seek(Seek::Frames(1))),
+        ],
+    },
+    Binding {
+        keys: "< >",
+        help: "replay: half, twice as fast",
+        footer: None,
+        actions: &[(K::Char('<'), A::Seek(Seek::Slower)), (K::Char('>'), A::Seek(Seek::Faster))],
     },
     Binding {
         keys: "Esc",

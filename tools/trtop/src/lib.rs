@@ -5,6 +5,8 @@
 //!          -> snapshot (the documented JSON) -> export                     trtop dump
 //!                                       -> serve (as OpenMetrics)       trtop serve
 //! Prometheus, which scraped that        -> fleet                        trtop fleet
+//!          -> recording (their bytes, frame by frame)              trtop record
+//!             -> as segments again, for all of the above           trtop replay, trtop export, trtop report
 //!          -> inspect (state of each file)   -> ls, clean                  trtop ls, trtop clean
 //! ```
 //!
@@ -17,6 +19,7 @@ pub mod app;
 pub mod clean;
 pub mod cli;
 pub mod columns;
+pub mod convert;
 pub mod csv;
 pub mod doctor;
 pub mod error;
@@ -30,6 +33,10 @@ pub mod keys;
 pub mod live;
 pub mod ls;
 pub mod ranks;
+pub mod record;
+pub mod recording;
+pub mod replay;
+pub mod report;
 pub mod rows;
 pub mod run;
 pub mod sampler;

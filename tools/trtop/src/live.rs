@@ -1,9 +1,9 @@
-//! The live view: refresh, draw, obey keys, until it is told to stop.
+//! The live view, and a replay, which is one of a recording: refresh, draw, obey keys, until it is told to stop.
 
 use crate::app::App;
 use crate::cli::LiveArgs;
 use crate::error::{Failure, Outcome};
-use crate::frame::Frame;
+use crate::frame::{Frame, RowId};
 use crate::sampler::Sampler;
 use crate::ui::{self, theme::Theme};
 use ratatui::Terminal;
@@ -24,21 +24,56 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// # Errors
 /// Standard output is no terminal, or the terminal failed.
 pub fn run(o: &LiveArgs) -> Outcome {
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(Failure::new("the live view needs a terminal; to write counters elsewhere use: trtop dump"));
+    needs_terminal("the live view", "trtop dump")?;
+    let mut sampler = Sampler::new(&crate::inspect::directory(), &o.pid);
+    let app = App::new(Duration::from_secs_f64(o.every), Theme::from_environment());
+    show(&mut sampler, app)
+}
+
+/// Where frames come from.
+pub trait Source {
+    /// The next refresh, after `last`, with the details of the row that `app` wants; obeys what `app` has for the source.
+    fn sample(&mut self, last: Frame, app: &mut App) -> Frame;
+    /// `frame` with the details of row `want`.
+    fn detail(&mut self, frame: Frame, want: Option<RowId>) -> Frame;
+}
+
+impl Source for Sampler {
+    fn sample(&mut self, last: Frame, app: &mut App) -> Frame {
+        Sampler::sample(self, last, app.wanted())
     }
+
+    fn detail(&mut self, frame: Frame, want: Option<RowId>) -> Frame {
+        Sampler::detail(self, frame, want)
+    }
+}
+
+/// Whether there is a terminal to show `what` at.
+///
+/// # Errors
+/// There is none.
+pub fn needs_terminal(what: &str, instead: &str) -> Outcome {
+    if io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{what} needs a terminal; to write counters elsewhere use: {instead}")))
+}
+
+/// Shows what comes from `source` until one quits.
+///
+/// # Errors
+/// The terminal failed.
+pub fn show(source: &mut dyn Source, mut app: App) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT] {
         // Without the handler the signal ends us at once, which is right too, but leaves the terminal as it is.
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
     allow_many_files();
-    let mut sampler = Sampler::new(&crate::inspect::directory(), &o.pid);
-    let mut app = App::new(Duration::from_secs_f64(o.every), Theme::from_environment());
     // Also sets a panic hook that restores the terminal.
     let prepared = ratatui::try_init().and_then(|_| terminal(io::stdout()));
     let mut terminal = prepared.map_err(|e| Failure::new(format!("cannot use the terminal: {e}")))?;
-    let result = watch(&mut terminal, &mut sampler, &mut app, &stop);
+    let result = watch(&mut terminal, source, &mut app, &stop);
     let restored = ratatui::try_restore();
     result.and(restored).map_err(|e| Failure::new(format!("the terminal failed: {e}")))
 }
@@ -54,8 +89,8 @@ pub fn terminal<W: Write>(to: W) -> io::Result<Screen<W>> {
     Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, to)))
 }
 
-fn watch(terminal: &mut Screen<Stdout>, sampler: &mut Sampler, app: &mut App, stop: &AtomicBool) -> io::Result<()> {
-    let mut frame = sampler.sample(Frame::default(), None);
+fn watch(terminal: &mut Screen<Stdout>, source: &mut dyn Source, app: &mut App, stop: &AtomicBool) -> io::Result<()> {
+    let mut frame = source.sample(Frame::default(), app);
     let mut next = Instant::now() + app.every.min(SECOND_REFRESH);
     let mut shown = None;
     loop {
@@ -63,7 +98,7 @@ fn watch(terminal: &mut Screen<Stdout>, sampler: &mut Sampler, app: &mut App, st
         // Only drawing tells which row is selected; its details come at once, not with the next refresh.
         if shown != app.wanted() {
             shown = app.wanted();
-            frame = sampler.detail(frame, shown);
+            frame = source.detail(frame, shown);
             draw(terminal, app, &frame)?;
         }
         let every = app.every;
@@ -81,9 +116,10 @@ fn watch(terminal: &mut Screen<Stdout>, sampler: &mut Sampler, app: &mut App, st
         if app.every != every {
             next = next.min(now + app.every);
         }
-        if !app.quit && !app.paused && now >= next {
-            frame = sampler.sample(frame, app.wanted());
-            next = (next + app.every).max(now);
+        let sought = !app.seeks.is_empty();
+        if !app.quit && (sought || !app.paused && now >= next) {
+            frame = source.sample(frame, app);
+            next = if sought { now + app.every } else { (next + app.every).max(now) };
         }
     }
 }
@@ -126,7 +162,7 @@ pub(crate) fn wait_for_input(patience: Duration) -> io::Result<bool> {
 }
 
 /// One open file per segment: as many as the system allows.
-fn allow_many_files() {
+pub fn allow_many_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -11,6 +11,10 @@ fn main() -> ExitCode {
     let result = match cli.command {
         None => trtop::live::run(&cli.live),
         Some(Command::Dump(o)) => trtop::export::run(&o),
+        Some(Command::Record(o)) => trtop::record::run(&o),
+        Some(Command::Replay(o)) => trtop::replay::run(&o),
+        Some(Command::Export(o)) => trtop::convert::run(&o),
+        Some(Command::Report(o)) => trtop::report::run(&o),
         Some(Command::Ls(o)) => trtop::ls::run(&o),
         Some(Command::Doctor(o)) => trtop::doctor::run(&o),
         Some(Command::Clean(o)) => trtop::clean::run(&o),

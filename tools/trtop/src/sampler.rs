@@ -26,7 +26,16 @@ pub struct Sampler {
     user: u32,
     next_id: u64,
     sources: HashMap<PathBuf, Source>,
-    detail_copied: Option<(RowId, Instant)>,
+    detail_copied: Option<(RowId, Duration)>,
+    clock: Clock,
+}
+
+/// Whose time it is.
+enum Clock {
+    /// Ours, from here on.
+    Live(Instant),
+    /// A recording's, CLOCK_REALTIME in ns.
+    Recorded(u64),
 }
 
 /// An open segment.
@@ -35,7 +44,8 @@ struct Source {
     /// Device and inode: a file of the same name may be another.
     file: (u64, u64),
     reader: Reader,
-    copied: Instant,
+    /// By the sampler's clock.
+    copied: Duration,
 }
 
 impl Sampler {
@@ -49,13 +59,46 @@ impl Sampler {
             next_id: 1,
             sources: HashMap::new(),
             detail_copied: None,
+            clock: Clock::Live(Instant::now()),
+        }
+    }
+
+    /// As [`Sampler::new`], for segments of a recording of `host`: it is the time that [`Sampler::at`] says.
+    pub fn of_recording(dir: &Path, pids: &[u32], host: &str) -> Sampler {
+        Sampler { host: host.into(), clock: Clock::Recorded(0), ..Sampler::new(dir, pids) }
+    }
+
+    /// The time of the segments is now this, CLOCK_REALTIME in ns.
+    pub fn at(&mut self, time_ns: u64) {
+        self.clock = Clock::Recorded(time_ns);
+    }
+
+    fn now(&self) -> Duration {
+        match self.clock {
+            Clock::Live(start) => start.elapsed(),
+            Clock::Recorded(ns) => Duration::from_nanos(ns),
+        }
+    }
+
+    /// What a process is known by. In a recording the same at each look, from wherever one comes to it.
+    fn id(&mut self, r: &Reader) -> u64 {
+        let h = r.header();
+        match self.clock {
+            Clock::Live(_) => {
+                self.next_id += 1;
+                self.next_id - 1
+            }
+            Clock::Recorded(_) => h.created_ns.load(Relaxed).rotate_left(20) ^ u64::from(h.pid.load(Relaxed)),
         }
     }
 
     /// The next refresh. `last` is the one before, empty at first; `want` is the row whose details are shown.
     pub fn sample(&mut self, mut last: Frame, want: Option<RowId>) -> Frame {
         let mut frame = Frame {
-            realtime_ns: telereduce::clock::realtime_ns(),
+            realtime_ns: match self.clock {
+                Clock::Live(_) => telereduce::clock::realtime_ns(),
+                Clock::Recorded(ns) => ns,
+            },
             host: self.host.clone(),
             dir: self.dir.clone(),
             detail: last.detail.take(),
@@ -99,8 +142,8 @@ impl Sampler {
             Some(mut s) => {
                 s.reader.refresh()?;
                 let mut p = known.remove(&s.id).unwrap_or_default();
-                let now = Instant::now();
-                p.interval_s = (now - s.copied).as_secs_f64();
+                let now = self.now();
+                p.interval_s = now.saturating_sub(s.copied).as_secs_f64();
                 s.copied = now;
                 update(&mut p, &s.reader);
                 Ok((s, p))
@@ -109,11 +152,10 @@ impl Sampler {
                 let opened = discover::open(&f.path)?;
                 let meta = opened.metadata()?;
                 let reader = Reader::from_file(opened)?;
-                let id = self.next_id;
-                self.next_id += 1;
+                let id = self.id(&reader);
                 let mut p = Process { id, ..Process::default() };
                 update(&mut p, &reader);
-                Ok((Source { id, file: (meta.dev(), meta.ino()), reader, copied: Instant::now() }, p))
+                Ok((Source { id, file: (meta.dev(), meta.ino()), reader, copied: self.now() }, p))
             }
         }
     }
@@ -130,8 +172,9 @@ impl Sampler {
             self.detail_copied = None;
             return;
         };
-        let fresh =
-            self.detail_copied.is_some_and(|(shown, at)| shown.process == row.process && at.elapsed() < DETAILS_EVERY);
+        let fresh = self
+            .detail_copied
+            .is_some_and(|(shown, at)| shown.process == row.process && self.now().saturating_sub(at) < DETAILS_EVERY);
         if fresh && frame.detail.as_ref().is_some_and(|d| d.row == row) {
             return;
         }
@@ -144,7 +187,7 @@ impl Sampler {
         let (details, last_error) = details(&s.reader, &p.now, row.object);
         frame.detail = Some(Detail { row, details, last_error });
         if !fresh {
-            self.detail_copied = Some((row, Instant::now()));
+            self.detail_copied = Some((row, self.now()));
         }
     }
 }
@@ -181,6 +224,7 @@ fn age(path: &Path) -> Duration {
     changed.ok().and_then(|t| SystemTime::now().duration_since(t).ok()).unwrap_or_default()
 }
 
-fn host() -> String {
+/// This host's name.
+pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -306,7 +306,7 @@ fn help_env_lists_every_setting_and_help_knows_every_command() {
     for s in telereduce::config::TABLE {
         assert!(text.contains(&format!("\n{}\n", s.name)) && text.contains(s.help) && text.contains(s.default));
     }
-    for command in ["dump", "ls", "doctor", "clean", "run"] {
+    for command in ["dump", "record", "replay", "export", "report", "ls", "doctor", "clean", "run"] {
         let o = trtop(dir.path(), &["help", command]);
         assert!(o.status.success() && out(&o).contains(&format!("trtop {command}")), "{command}: {}", out(&o));
     }
@@ -314,7 +314,7 @@ fn help_env_lists_every_setting_and_help_knows_every_command() {
     assert!(out(&trtop(dir.path(), &["--help"])).contains("Exit codes:"));
     let o = trtop(dir.path(), &["help", "nonsense"]);
     assert_eq!(o.status.code(), Some(2));
-    assert!(err(&o).contains("env dump ls doctor clean run"), "{}", err(&o));
+    assert!(err(&o).contains("env dump record replay export report ls doctor clean run"), "{}", err(&o));
     assert_eq!(trtop(dir.path(), &["--no-such-option"]).status.code(), Some(2));
 }
 

@@ -52,7 +52,10 @@ fn state(line: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
     if frame.denied > 0 {
         parts.push((format!("  {} of other users", frame.denied), t.label()));
     }
-    parts.push((format!("  every {} s", app.every.as_secs_f64()), t.plain()));
+    match &app.replay {
+        Some(r) => parts.push((format!("  {}", r.text(line.width)), t.active())),
+        None => parts.push((format!("  every {} s", app.every.as_secs_f64()), t.plain())),
+    }
     if app.paused {
         parts.push(("  PAUSED".into(), t.warn()));
     }

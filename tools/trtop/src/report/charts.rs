@@ -1,0 +1,62 @@
+//! Charts as SVG.
+
+use plotters::prelude::*;
+
+/// Width and height of a chart.
+const SIZE: (u32, u32) = (960, 300);
+
+/// A line of a chart.
+pub struct Line<'a> {
+    /// What it is.
+    pub name: String,
+    /// Over time, s.
+    pub points: &'a [(f64, f64)],
+}
+
+/// A chart of `lines` from 0 to `end` s, with a thin line at each of `marks`.
+///
+/// # Errors
+/// As plotters says.
+pub fn chart(unit: &str, lines: &[Line], end: f64, marks: &[f64]) -> Result<String, String> {
+    let mut svg = String::new();
+    let most = lines.iter().flat_map(|l| l.points).map(|p| p.1).filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let top = if most > 0.0 { most * 1.08 } else { 1.0 };
+    draw(&mut svg, unit, lines, (end.max(1e-3), top), marks).map_err(|e| e.to_string())?;
+    Ok(svg)
+}
+
+fn draw(
+    svg: &mut String,
+    unit: &str,
+    lines: &[Line],
+    (end, top): (f64, f64),
+    marks: &[f64],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .margin(8)
+        .x_label_area_size(34)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..end, 0.0..top)?;
+    chart.configure_mesh().light_line_style(WHITE).x_desc("s").y_desc(unit).x_labels(12).y_labels(6).draw()?;
+    for m in marks {
+        chart.draw_series(LineSeries::new([(*m, 0.0), (*m, top)], RED.mix(0.5)))?;
+    }
+    for (i, l) in lines.iter().enumerate() {
+        let color = Palette99::pick(i).to_rgba();
+        chart
+            .draw_series(LineSeries::new(l.points.iter().copied(), color.stroke_width(1)))?
+            .label(l.name.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+    }
+    if lines.len() > 1 {
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.8))
+            .draw()?;
+    }
+    area.present()?;
+    Ok(())
+}
