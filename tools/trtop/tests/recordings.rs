@@ -65,7 +65,10 @@ fn record(dir: &Path, file: &Path) -> Vec<Vec<SegmentJson>> {
             a.failure(2, 12, 10);
         }
         b.iter().for_each(|b| b.traffic(1, 5, 4096, 4, 900));
-        segments.copy().unwrap();
+        // Until what is not in every frame is in this one, too.
+        while !segments.copy().unwrap() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         writer.write(START_NS + frame * EVERY_NS, &segments.images(), segments.denied, true).unwrap();
         let there = [&a.path].into_iter().chain(b.as_ref().map(|b| &b.path)).filter(|p| p.exists());
         shown.push(there.map(|p| now(p)).collect());
