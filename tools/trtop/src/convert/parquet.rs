@@ -49,6 +49,16 @@ enum Cells {
     Number(Vec<i64>),
 }
 
+impl Cells {
+    fn len(&self) -> usize {
+        match self {
+            Cells::Text(t) => t.len(),
+            Cells::Truth(t) => t.len(),
+            Cells::Number(t) => t.len(),
+        }
+    }
+}
+
 impl Column {
     fn new(name: &str) -> Column {
         let cells = match name {
@@ -72,17 +82,16 @@ impl Column {
     }
 
     fn push(&mut self, v: Option<&Value>) {
-        let there = match (&mut self.cells, v) {
-            (Cells::Text(t), Some(Value::String(s))) => Some(t.push(s.as_str().into())),
-            (Cells::Text(t), Some(v @ (Value::Object(_) | Value::Array(_)))) => {
-                Some(t.push(v.to_string().as_str().into()))
-            }
-            (Cells::Truth(t), Some(Value::Bool(b))) => Some(t.push(*b)),
+        let cells = self.cells.len();
+        match (&mut self.cells, v) {
+            (Cells::Text(t), Some(Value::String(s))) => t.push(s.as_str().into()),
+            (Cells::Text(t), Some(v @ (Value::Object(_) | Value::Array(_)))) => t.push(v.to_string().as_str().into()),
+            (Cells::Truth(t), Some(Value::Bool(b))) => t.push(*b),
             // The column says that the bits are an unsigned number's.
-            (Cells::Number(t), Some(v)) => v.as_u64().map(|n| t.push(n as i64)),
-            _ => None,
-        };
-        self.levels.push(i16::from(there.is_some()));
+            (Cells::Number(t), Some(v)) => t.extend(v.as_u64().map(|n| n as i64)),
+            _ => {}
+        }
+        self.levels.push(i16::from(self.cells.len() > cells));
     }
 }
 

@@ -45,6 +45,10 @@ fn draw(
     }
     for (i, l) in lines.iter().enumerate() {
         let color = Palette99::pick(i).to_rgba();
+        // What was seen once or twice is no line to see.
+        if l.points.len() < 3 {
+            chart.draw_series(l.points.iter().map(|p| Circle::new(*p, 3, color.filled())))?;
+        }
         chart
             .draw_series(LineSeries::new(l.points.iter().copied(), color.stroke_width(1)))?
             .label(l.name.as_str())
