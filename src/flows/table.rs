@@ -1,7 +1,7 @@
 //! The windows of all flows of a process: per (port, peer), and per QP of each.
 
 use super::window::{Bandwidth, Window};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 /// Which flow a completion belongs to; records' indices in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ impl Outstanding {
 impl Flows {
     /// No flows yet; windows of `records`.
     pub fn new(records: usize) -> Flows {
-        Flows { records, ports: HashMap::new(), peers: HashMap::new(), qps: HashMap::new() }
+        Flows { records, ports: HashMap::default(), peers: HashMap::default(), qps: HashMap::default() }
     }
 
     /// A completion.

@@ -7,8 +7,8 @@ use ringbuf::traits::{Consumer, Observer, Producer, Split};
 use ringbuf::{HeapCons, HeapProd, HeapRb};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Events that a queue holds: those of 10 ms, between two looks of the log's thread, at 1.6 million a second.
-pub const EVENTS: usize = 1 << 14;
+/// Events that a queue holds: those of 30 ms at a million a second.
+pub const EVENTS: usize = 1 << 15;
 /// Events that are taken from one queue at a time.
 const PART: usize = EVENTS / 4;
 

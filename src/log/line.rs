@@ -2,7 +2,6 @@
 
 use crate::flows::window::Bandwidth;
 use serde::Serialize;
-use std::fmt::Write;
 use std::net::IpAddr;
 
 /// How lines look.
@@ -134,25 +133,23 @@ impl Transfer<'_> {
     /// it ran 0, and addresses 0.0.0.0, also those that are not IPv4.
     fn seed(&self, to: &mut String) {
         let known = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
-        let _ = write!(
-            to,
-            "{}: Group:{}, from rank {} to rank {}, devIndex: {}, channel_id:{}, func:{},FuncTimes:{}, {}->{}, \
-             bandWidths: {} Gbps, sendWrcounter: {}, remainWrDataSize: {} Bytes, timestamp: {} nsec",
-            self.device,
-            self.group.unwrap_or(0),
-            known(self.rank),
-            known(self.peer_rank),
-            self.device_index,
-            known(self.channel.map(u64::from)),
-            self.func.unwrap_or(0),
-            self.func_times.unwrap_or(0),
-            dotted(self.source),
-            dotted(self.destination),
-            self.peer_bandwidth.of_the_note(),
-            self.wr_outstanding,
-            self.bytes_outstanding,
-            self.end_ns
-        );
+        to.push_str(self.device);
+        number(to, ": Group:", self.group.unwrap_or(0));
+        number(to, ", from rank ", known(self.rank));
+        number(to, " to rank ", known(self.peer_rank));
+        number(to, ", devIndex: ", self.device_index);
+        number(to, ", channel_id:", known(self.channel.map(u64::from)));
+        number(to, ", func:", self.func.unwrap_or(0));
+        number(to, ",FuncTimes:", self.func_times.unwrap_or(0));
+        to.push_str(", ");
+        dotted(to, self.source);
+        to.push_str("->");
+        dotted(to, self.destination);
+        number(to, ", bandWidths: ", self.peer_bandwidth.of_the_note());
+        number(to, " Gbps, sendWrcounter: ", self.wr_outstanding);
+        number(to, ", remainWrDataSize: ", self.bytes_outstanding);
+        number(to, " Bytes, timestamp: ", self.end_ns);
+        to.push_str(" nsec");
     }
 
     fn csv(&self, to: &mut String) {
@@ -188,10 +185,19 @@ impl Transfer<'_> {
     }
 }
 
-fn dotted(ip: Option<IpAddr>) -> std::net::Ipv4Addr {
-    match ip {
-        Some(IpAddr::V4(ip)) => ip,
-        _ => std::net::Ipv4Addr::UNSPECIFIED,
+// There may be a million lines a second: `write!` would take most of the time that there is.
+fn number(to: &mut String, name: &str, n: impl itoa::Integer) {
+    to.push_str(name);
+    to.push_str(itoa::Buffer::new().format(n));
+}
+
+fn dotted(to: &mut String, ip: Option<IpAddr>) {
+    let octets = match ip {
+        Some(IpAddr::V4(ip)) => ip.octets(),
+        _ => [0; 4],
+    };
+    for (octet, before) in octets.into_iter().zip(["", ".", ".", "."]) {
+        number(to, before, octet);
     }
 }
 

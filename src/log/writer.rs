@@ -7,7 +7,7 @@ use crate::attribution::TABLES;
 use crate::flows::table::{Done, FlowId, Flows, Outstanding};
 use crate::shm::layout::NONE;
 use crate::telemetry::event::Event;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ impl Writer {
         Writer {
             queues,
             flows: Flows::new(window),
-            names: HashMap::new(),
+            names: HashMap::default(),
             file,
             format,
             events: Vec::new(),
@@ -139,7 +139,7 @@ impl Writer {
             source: flow.source,
             destination: flow.destination,
             bytes: e.bytes,
-            latency_ns: (e.latency_ns > 0).then_some(e.latency_ns),
+            latency_ns: (e.latency_ns > 0 && status == 0).then_some(e.latency_ns),
             status,
             peer_bits_per_s: standing.peer.bits_per_s(),
             qp_bits_per_s: standing.qp.bits_per_s(),
