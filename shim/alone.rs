@@ -6,7 +6,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// The names of our threads.
-const OURS: [&str; 3] = ["telereduce-log", "telereduce-lane", "telereduce-side"];
+const OURS: [&str; 4] = ["telereduce-log", "telereduce-lane", "telereduce-side", "telereduce-dump"];
 
 /// A thread of ours looks, each of these times.
 pub struct Watch {

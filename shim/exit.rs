@@ -1,6 +1,6 @@
 //! The end of the process: the final snapshot, and the segment is removed.
 
-use crate::{arena, guard, log, state, transfers};
+use crate::{arena, flight, guard, log, state, transfers};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,6 +17,7 @@ extern "C" fn at_exit() {
             return;
         }
         transfers::finish();
+        flight::finish();
         last_words(s, Told::InFull);
         s.telemetry.segment().unlink();
         over();
@@ -92,12 +93,15 @@ pub fn last_words(s: &state::State, told: Told) {
 #[unsafe(link_section = ".fini_array")]
 static FINI: extern "C" fn() = at_exit;
 
-fn write_snapshot(s: &state::State, path: &Path) -> io::Result<()> {
+/// The process's own segment, to be read. The file may have been removed, or the program may have closed our descriptor, but
+/// hardly both.
+pub fn read_back(s: &state::State) -> io::Result<Reader> {
     let segment = s.telemetry.segment();
-    // The file may have been removed, or the program may have closed our descriptor, but hardly both.
-    let mut reader = Reader::open(segment.path())
-        .or_else(|_| Reader::from_file(segment.file().try_clone()?))
-        .map_err(io::Error::other)?;
+    Reader::open(segment.path()).or_else(|_| Reader::from_file(segment.file().try_clone()?)).map_err(io::Error::other)
+}
+
+fn write_snapshot(s: &state::State, path: &Path) -> io::Result<()> {
+    let mut reader = read_back(s)?;
     let mut segment = snapshot::segment(&mut reader, true).map_err(io::Error::other)?;
     segment.alive = false;
     let mut json = serde_json::to_vec_pretty(&snapshot::dump(vec![segment])).map_err(io::Error::other)?;

@@ -1,7 +1,7 @@
 //! What the process has once it opened a device: settings, identity, telemetry. Made on the first open, made anew in a
 //! forked child that opens a device of its own.
 
-use crate::{context, exit, guard, log, sudden, transfers};
+use crate::{context, exit, flight, guard, log, sudden, transfers};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use telereduce::clock::{Clock, realtime_ns};
 use telereduce::config::{self, Config};
@@ -52,7 +52,10 @@ pub fn get_or_init() -> Option<&'static State> {
             let made = init();
             STATE.store(made.map_or(core::ptr::null_mut(), |s| Box::into_raw(Box::new(s))), Release);
             PHASE.store(if get().is_some() { READY } else { OFF }, Release);
-            get().inspect(|s| transfers::start(s));
+            get().inspect(|s| {
+                transfers::start(s);
+                flight::start(s);
+            });
         }
     }
     get()
@@ -137,6 +140,7 @@ unsafe extern "C" fn in_child() {
     PHASE.store(UNTRIED, Release);
     exit::after_fork();
     transfers::after_fork();
+    flight::after_fork();
     // SAFETY: a forked child has one thread.
     unsafe {
         INIT.force_unlock();

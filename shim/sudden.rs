@@ -5,7 +5,7 @@
 //! parent's memory. So what is done here takes no lock, has a stack and memory of its own, and comes first and only once;
 //! then the next function of the name is called. Libc's own calls of it (in `daemon`) and the system call go by unseen.
 
-use crate::{arena, exit, next, own_stack, state, transfers};
+use crate::{arena, exit, flight, next, own_stack, state, transfers};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,6 +67,7 @@ fn finish() {
             return;
         }
         transfers::finish();
+        flight::finish();
         arena::enter();
         if !own_stack::call(work) {
             s.telemetry.segment().unlink();

@@ -2,13 +2,12 @@
 
 use crate::alone::Watch;
 use crate::state::State;
-use crate::{exit, guard, log};
+use crate::{exit, guard, log, own_thread};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Release};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
-use telereduce::control::rendezvous::without_signals;
 use telereduce::log::feed::{self, Queues};
 use telereduce::log::file::LogFile;
 use telereduce::log::writer::Writer;
@@ -20,8 +19,6 @@ const SOON: Duration = Duration::from_millis(1);
 const ALONE_EVERY: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for the last lines.
 const LAST_LINES_MS: u32 = 500;
-/// Stack of the thread.
-const STACK_BYTES: usize = 256 << 10;
 
 /// The thread, as others see it.
 struct Log {
@@ -45,10 +42,7 @@ pub fn start(s: &'static State) {
     let writer = writer(s, dir, queues.clone());
     let ends = Arc::<Ends>::default();
     let seen = ends.clone();
-    let started = without_signals(|| {
-        let thread = std::thread::Builder::new().name("telereduce-log".into()).stack_size(STACK_BYTES);
-        thread.spawn(move || _ = guard::hot(|| live(s, writer, &seen)))
-    });
+    let started = own_thread::start("telereduce-log", move || _ = guard::hot(|| live(s, writer, &seen)));
     match started {
         Ok(thread) => {
             let log = Log { thread: thread.thread().clone(), ends };
@@ -71,7 +65,6 @@ fn writer(s: &State, dir: &Path, queues: Arc<Queues>) -> Writer {
 }
 
 fn live(s: &State, mut writer: Writer, ends: &Ends) {
-    stand_back();
     let mut watch = Watch::every(ALONE_EVERY);
     loop {
         let last = ends.wanted.load(Acquire);
@@ -89,21 +82,7 @@ fn live(s: &State, mut writer: Writer, ends: &Ends) {
             return ends.reached.store(true, Release);
         }
         watch.look();
-        std::thread::park_timeout(if turn.transfers > feed::EVENTS / 8 { SOON } else { EVERY });
-    }
-}
-
-/// The thread was started by one of the program's, which may be bound to a processor or have real-time priority: this one is
-/// the least of all.
-fn stand_back() {
-    // SAFETY: all-zero sets and parameters are valid values; the calls read only these, and change this thread alone.
-    unsafe {
-        let batch: libc::sched_param = core::mem::zeroed();
-        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const batch);
-        libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, 10);
-        let mut any: libc::cpu_set_t = core::mem::zeroed();
-        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut any));
-        libc::sched_setaffinity(0, size_of_val(&any), &raw const any);
+        std::thread::park_timeout(if turn.transfers > feed::EVENTS / 64 { SOON } else { EVERY });
     }
 }
 

@@ -84,6 +84,18 @@ pub const TABLE: &[Setting] = &[
         help: "a flow's bandwidth is that of its last so many transfers",
     },
     Setting {
+        name: "TELEREDUCE_STALL_MS",
+        values: "off, or 10 to 86400000",
+        default: "off; 5000 with TELEREDUCE_DUMP_DIR",
+        help: "a QP stalls when it waits for sends and none completes for so many milliseconds; a thread looks for that",
+    },
+    Setting {
+        name: "TELEREDUCE_DUMP_DIR",
+        values: "an existing directory",
+        default: "(none)",
+        help: "flight recorder: on a stall, a failed completion or SIGUSR2 a snapshot with the last events goes there",
+    },
+    Setting {
         name: "TELEREDUCE_PATHS",
         values: "auto, 1 to 16, or IP addresses with commas between",
         default: "1",
@@ -127,6 +139,9 @@ pub const TABLE: &[Setting] = &[
     },
 ];
 
+/// What `TELEREDUCE_STALL_MS` is where there is a flight recorder.
+const STALL_MS: u64 = 5000;
+
 /// The settings of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -150,6 +165,10 @@ pub struct Config {
     pub log_bytes: u64,
     /// Transfers over which a flow's bandwidth is taken.
     pub window: usize,
+    /// A queue stalls after so many milliseconds; 0: nobody looks.
+    pub stall_ms: u64,
+    /// Where the flight recorder's files go, if there is one.
+    pub dump_dir: Option<PathBuf>,
     /// Where the segment goes.
     pub dir: PathBuf,
     /// Paths of multi-path.
@@ -173,6 +192,8 @@ impl Default for Config {
             log_format: Format::default(),
             log_bytes: 256 << 20,
             window: window::DEFAULT_RECORDS,
+            stall_ms: 0,
+            dump_dir: None,
             dir: crate::shm::discover::DEFAULT_DIR.into(),
             paths: Paths::Single,
             path_key: Key::Alias,
@@ -233,6 +254,21 @@ impl Config {
             match v.parse() {
                 Ok(n) if (2..=4096).contains(&n) => c.window = n,
                 _ => bad("TELEREDUCE_WINDOW", &v),
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_DUMP_DIR") {
+            if std::path::Path::new(&v).is_dir() {
+                c.dump_dir = Some(std::path::absolute(&v).unwrap_or_else(|_| v.into()));
+                c.stall_ms = STALL_MS;
+            } else {
+                bad("TELEREDUCE_DUMP_DIR", &v);
+            }
+        }
+        if let Some(v) = set("TELEREDUCE_STALL_MS") {
+            match v.parse() {
+                Ok(n) if (10..=86_400_000).contains(&n) => c.stall_ms = n,
+                _ if switch(v.as_bytes()) == Some(false) => c.stall_ms = 0,
+                _ => bad("TELEREDUCE_STALL_MS", &v),
             }
         }
         if let Some(v) = set("TELEREDUCE_DIR") {
@@ -385,6 +421,19 @@ mod tests {
         assert_eq!(log(&[("NCCL_TELEMETRY_ENABLE", "0"), path]), None);
         assert_eq!(log(&[path]), None);
         assert_eq!(log(&[("NCCL_TELEMETRY_ENABLE", "1"), path, ("TELEREDUCE_LOG", "/proc")]), Some("/proc".into()));
+    }
+
+    #[test]
+    fn stalls_are_looked_for_where_they_are_recorded() {
+        let of = |pairs: &[(&str, &str)]| {
+            let (c, wrong) = Config::read(env(pairs));
+            (c.stall_ms, c.dump_dir.is_some(), wrong.len())
+        };
+        let dir = ("TELEREDUCE_DUMP_DIR", "/");
+        let after = |v| ("TELEREDUCE_STALL_MS", v);
+        assert_eq!((of(&[dir]), of(&[after("70")])), ((5000, true, 0), (70, false, 0)));
+        assert_eq!((of(&[dir, after("70")]), of(&[dir, after("off")])), ((70, true, 0), (0, true, 0)));
+        assert_eq!((of(&[dir, after("9")]), of(&[after("0")])), ((5000, true, 1), (0, false, 0)));
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //!          -> trtop         tools/trtop      what people look at
 //! ```
 //!
-//! [`flows`] knows each flow's bandwidth from those records. With more than one path, [`multipath`] stands between account and
+//! [`flight`] keeps a snapshot with the last events when sends stall or fail. [`flows`] knows each flow's bandwidth from those records. With more than one path, [`multipath`] stands between account and
 //! real post, and between real poll and complete: it cuts large WRs into pieces for lanes. [`control`] is how the shims of two
 //! processes find each other and agree on lanes. [`attribution`] says which collective of NCCL's a WR belongs to.
 //!
@@ -30,11 +30,15 @@ pub mod config;
 #[cfg(not(loom))]
 pub mod control;
 #[cfg(not(loom))]
+pub mod flight;
+#[cfg(not(loom))]
 pub mod flows;
 #[cfg(not(loom))]
 pub mod log;
 #[cfg(not(loom))]
 pub mod multipath;
+#[cfg(not(loom))]
+pub mod own_file;
 #[cfg(all(test, not(loom)))]
 mod seeded;
 #[cfg(not(loom))]

@@ -1,17 +1,12 @@
 //! The log's file: whole lines, appended; a new file when it is large; a full disk survived.
 
-use crate::shm::segment::{above_standard, identity};
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use crate::own_file::OwnFile;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// After a failed write, nothing is tried for so long.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Bytes of one write.
-const AT_ONCE: usize = 64 << 10;
 /// Names that are tried for one file.
 const NAMES: u32 = 10_000;
 
@@ -29,9 +24,8 @@ pub struct LogFile {
 }
 
 struct Open {
-    file: File,
+    file: OwnFile,
     path: PathBuf,
-    inode: (u64, u64),
     /// Bytes of whole lines.
     bytes: u64,
 }
@@ -45,29 +39,6 @@ pub enum Written {
     Failed(io::Error, PathBuf),
     /// They are lost, as others before.
     Still,
-}
-
-impl Open {
-    /// All of `lines`. The program may close our descriptor, and open a file of its own under its number, at any time: each
-    /// call looks first.
-    fn write(&mut self, mut lines: &[u8]) -> io::Result<()> {
-        while !lines.is_empty() {
-            if !self.is_ours() {
-                return Err(io::Error::other("the program closed its descriptor"));
-            }
-            match self.file.write(&lines[..lines.len().min(AT_ONCE)]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => lines = &lines[n..],
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-
-    fn is_ours(&self) -> bool {
-        identity(self.file.as_raw_fd()) == Some(self.inode)
-    }
 }
 
 impl LogFile {
@@ -96,22 +67,16 @@ impl LogFile {
     }
 
     fn try_append(&mut self, lines: &[u8]) -> Result<(), (io::Error, PathBuf)> {
-        if let Some(theirs) = self.open.take_if(|o| !o.is_ours()) {
-            // The program closed our descriptor; its number may be that of a file of the program's now.
-            core::mem::forget(theirs.file);
-        }
-        if self.open.as_ref().is_some_and(|o| o.bytes >= self.most) {
+        if self.open.as_ref().is_some_and(|o| o.bytes >= self.most || !o.file.is_ours()) {
             self.open = None;
         }
         if self.open.is_none() {
             self.open = Some(self.create()?);
         }
         let Some(open) = &mut self.open else { return Ok(()) };
-        if let Err(e) = open.write(lines) {
+        if let Err(e) = open.file.write(lines) {
             // Half a line is no line.
-            if open.is_ours() {
-                let _ = open.file.set_len(open.bytes);
-            }
+            open.file.cut(open.bytes);
             return Err((e, open.path.clone()));
         }
         open.bytes += lines.len() as u64;
@@ -121,17 +86,14 @@ impl LogFile {
     fn create(&mut self) -> Result<Open, (io::Error, PathBuf)> {
         loop {
             let path = self.name(self.next);
-            let made = OpenOptions::new().append(true).create_new(true).mode(0o644).open(&path);
-            match made {
-                Ok(file) => {
-                    let mut file = above_standard(file).map_err(|e| (e, path.clone()))?;
-                    if let Err(e) = file.write_all(self.head.as_bytes()) {
+            match OwnFile::create(&path) {
+                Ok(mut file) => {
+                    if let Err(e) = file.write(self.head.as_bytes()) {
                         let _ = std::fs::remove_file(&path);
                         return Err((e, path));
                     }
                     self.next += 1;
-                    let inode = identity(file.as_raw_fd()).unwrap_or_default();
-                    return Ok(Open { file, path, inode, bytes: self.head.len() as u64 });
+                    return Ok(Open { file, path, bytes: self.head.len() as u64 });
                 }
                 Err(e) if e.kind() == ErrorKind::AlreadyExists && self.next < NAMES => self.next += 1,
                 Err(e) => return Err((e, path)),
@@ -153,6 +115,8 @@ impl LogFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
 
     fn names(dir: &Path) -> Vec<String> {
         let mut all: Vec<_> =
@@ -191,7 +155,7 @@ mod tests {
         f.append(b"1\n", Instant::now());
         let theirs = dir.path().join("theirs");
         let file = File::create(&theirs).unwrap();
-        let ours = f.open.as_ref().unwrap().file.as_raw_fd();
+        let ours = f.open.as_ref().unwrap().file.descriptor();
         // SAFETY: as a program that closes every descriptor and opens its own; both are open here.
         assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), ours) }, ours);
         assert!(matches!(f.append(b"2\n", Instant::now()), Written::All));

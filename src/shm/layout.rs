@@ -16,7 +16,8 @@
 //!          Address       multi-path: where the process listens for other processes' side channels
 //!          Multipath     what multi-path did to each QP, and why it did not; same index as Qp
 //!          Label         whom each QP works for: its address, and NCCL's communicator, ranks, channel; same index as Qp
-//!          Ring  region  completion events, the newest overwrite the oldest
+//!          Stall region  how long sends wait, where that is watched; same index as Qp
+//!          Ring  region  completion events and stalls, the newest overwrite the oldest
 //!          ...           more regions of any kind
 //! ```
 //!
@@ -30,6 +31,7 @@ mod context;
 mod label;
 mod lane;
 mod multipath;
+mod stall;
 
 pub use address::AddressRecord;
 pub use context::{ContextRecord, Hooked};
@@ -38,6 +40,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub use label::{LabelRecord, label_flags};
 pub use lane::LaneRecord;
 pub use multipath::{MovedCounters, MultipathCounters, MultipathRecord, PASS_REASONS};
+pub use stall::{Outstood, StallCounters, StallRecord};
 
 /// First eight bytes of a complete segment, `TELERED` and a NUL.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TELERED\0");
@@ -92,11 +95,13 @@ pub enum Kind {
     Multipath = 11,
     /// [`LabelRecord`], parallel to `Qp`
     Label = 12,
+    /// [`StallRecord`], parallel to `Qp`
+    Stall = 13,
 }
 
 impl Kind {
     /// Every kind with its record's size in bytes.
-    pub const ALL: [(Kind, usize); 12] = [
+    pub const ALL: [(Kind, usize); 13] = [
         (Kind::Port, size_of::<PortRecord>()),
         (Kind::Peer, size_of::<PeerRecord>()),
         (Kind::Cq, size_of::<CqRecord>()),
@@ -109,6 +114,7 @@ impl Kind {
         (Kind::Address, size_of::<AddressRecord>()),
         (Kind::Multipath, size_of::<MultipathRecord>()),
         (Kind::Label, size_of::<LabelRecord>()),
+        (Kind::Stall, size_of::<StallRecord>()),
     ];
 
     /// The kind a region's number stands for, if this version knows it.
@@ -237,8 +243,10 @@ pub struct PostCounters {
     pub wr_posted: AtomicU64,
     /// Send: payload bytes. Receive: buffer bytes.
     pub bytes_posted: AtomicU64,
+    /// Number of the last of them, from 1, that asks for a completion; 0: none.
+    pub wr_asked: AtomicU64,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 6],
+    pub reserved: [AtomicU64; 5],
 }
 
 /// Life of a record.
@@ -338,8 +346,10 @@ pub struct ErrorCounters {
     pub last_wr_id: AtomicU64,
     /// Its CLOCK_REALTIME, ns.
     pub last_ns: AtomicU64,
+    /// What it found outstanding.
+    pub last_outstood: Outstood,
     /// Reserved, zero.
-    pub reserved: [AtomicU64; 5],
+    pub reserved: [AtomicU64; 2],
 }
 
 /// The rest of a queue pair's counters.
@@ -385,6 +395,8 @@ pub struct PortRecord {
     pub retired: Totals,
     /// What multi-path did for them.
     pub retired_multipath: MultipathCounters,
+    /// Their stalls.
+    pub retired_stalls: StallCounters,
 }
 
 /// The far end of connected QPs: one address seen from one port.
@@ -404,6 +416,8 @@ pub struct PeerRecord {
     pub reserved: [AtomicU64; 4],
     /// What retired QPs left.
     pub retired: Totals,
+    /// Their stalls.
+    pub retired_stalls: StallCounters,
 }
 
 /// A completion queue.
@@ -452,12 +466,40 @@ pub struct SrqRecord {
     pub done: DoneCounters,
 }
 
-/// One completion of a signaled send, 64 bytes.
+/// What an event of the ring is.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A signaled send completed, or one failed.
+    Completion = 0,
+    /// A QP's sends stall.
+    Stall = 1,
+    /// They go on, or are no more.
+    StallEnd = 2,
+}
+
+impl EventKind {
+    /// By its number.
+    pub fn of(n: u8) -> Option<EventKind> {
+        [EventKind::Completion, EventKind::Stall, EventKind::StallEnd].into_iter().find(|k| *k as u8 == n)
+    }
+
+    /// One word, as the snapshot has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            EventKind::Completion => "completion",
+            EventKind::Stall => "stall",
+            EventKind::StallEnd => "stall_end",
+        }
+    }
+}
+
+/// One completion of a signaled send, or a stall, 64 bytes.
 #[repr(C, align(64))]
 pub struct EventRecord {
     /// 2 * (number of the event + 1) once complete, odd while it is written. SYNC POINT: Release store, last.
     pub seq: AtomicU64,
-    /// CLOCK_REALTIME at the poll, ns.
+    /// CLOCK_REALTIME at the poll, or when the watch looked, ns.
     pub end_ns: AtomicU64,
     /// Bytes that this completion retired, unsignaled WRs before it included.
     pub bytes: AtomicU64,
@@ -465,11 +507,11 @@ pub struct EventRecord {
     pub wr_outstanding: AtomicU64,
     /// Bytes still outstanding on the QP after it.
     pub bytes_outstanding: AtomicU64,
-    /// Post to poll, ns; 0 = not sampled.
+    /// Post to poll, ns; 0 = not sampled. Of a failure: its vendor_err. Of a stall: for how long nothing completed, ns.
     pub latency_ns: AtomicU64,
     /// `qp record index << 32 | qp_num`.
     pub qp: AtomicU64,
-    /// `peer record index << 32 | port record index << 16 | status << 8`.
+    /// `peer record index << 32 | port record index << 16 | status << 8 | kind`, an [`EventKind`].
     pub place: AtomicU64,
 }
 

@@ -11,3 +11,4 @@ pub mod multipath;
 pub mod reader;
 pub mod segment;
 pub mod snapshot;
+pub mod stall;

@@ -7,6 +7,7 @@ use super::label::{self, LabelView};
 use super::layout::{DoneCounters, LaneRecord, Life, NONE, PostCounters, QpRecord};
 use super::multipath::{self, MultipathCounts, MultipathView};
 use super::reader::Reader;
+use super::stall::Stalls;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,8 @@ pub struct PortView {
     pub qps_live: u32,
     /// What multi-path did for its QPs, where that is on.
     pub multipath: Option<MultipathCounts>,
+    /// How long its sends wait, where that is watched.
+    pub stalls: Option<Stalls>,
 }
 
 /// The far end of connected QPs.
@@ -134,6 +137,8 @@ pub struct PeerView {
     pub line: Line,
     /// QPs alive with this peer.
     pub qps_live: u32,
+    /// How long sends to it wait, where that is watched.
+    pub stalls: Option<Stalls>,
 }
 
 impl PeerView {
@@ -196,6 +201,8 @@ pub struct QpView {
     pub created_ns: u64,
     /// Counters.
     pub line: Line,
+    /// How long its sends wait, where that is watched.
+    pub stalls: Option<Stalls>,
 }
 
 /// A completion queue.
@@ -304,6 +311,7 @@ impl Model {
         m.multipath.clear();
         m.labels.clear();
         m.multipath_on = !r.multipath.is_empty();
+        let watched = !r.stalls.is_empty();
         m.qps.reserve(r.qps.len());
         for p in r.ports.iter().take_while(|p| p.used.load(Acquire) == 1) {
             let line = Line {
@@ -316,6 +324,7 @@ impl Model {
                 line,
                 qps_live: 0,
                 multipath: m.multipath_on.then(|| MultipathCounts::of(&p.retired_multipath)),
+                stalls: watched.then(|| Stalls::of(&p.retired_stalls)),
             });
         }
         for p in r.peers.iter().take_while(|p| p.used.load(Acquire) == 1) {
@@ -330,10 +339,12 @@ impl Model {
                 lid: p.lid.load(Relaxed),
                 line,
                 qps_live: 0,
+                stalls: watched.then(|| Stalls::of(&p.retired_stalls)),
             });
         }
         for (i, q) in r.qps.iter().enumerate() {
-            let Some(view) = qp_view(i, q) else { continue };
+            let Some(mut view) = qp_view(i, q) else { continue };
+            view.stalls = r.stalls.get(i).map(Stalls::of_qp);
             let multipath = r.multipath.get(i).map(|record| multipath::view(i, record));
             m.multipath.extend(multipath);
             if let Some(p) = m.ports.get_mut(view.port as usize) {
@@ -342,10 +353,12 @@ impl Model {
                 if let (Some(sum), Some(of_qp)) = (&mut p.multipath, &multipath) {
                     sum.add(&of_qp.counts);
                 }
+                add_stalls(&mut p.stalls, &view.stalls);
             }
             if let Some(p) = m.peers.get_mut(view.peer as usize) {
                 p.line.add(&view.line);
                 p.qps_live += u32::from(view.live);
+                add_stalls(&mut p.stalls, &view.stalls);
             }
             m.qps.push(view);
             m.labels.push(r.labels.get(i).map(label::view).unwrap_or_default());
@@ -430,7 +443,14 @@ fn qp_view(index: usize, q: &QpRecord) -> Option<QpView> {
             send: Counters::sends(&q.send_post, &q.send_done),
             recv: Counters::receives(&q.recv_post, &q.recv_done),
         },
+        stalls: None,
     })
+}
+
+fn add_stalls(sum: &mut Option<Stalls>, of_qp: &Option<Stalls>) {
+    if let (Some(sum), Some(of_qp)) = (sum, of_qp) {
+        sum.add(of_qp);
+    }
 }
 
 fn lane_view(index: usize, l: &LaneRecord) -> Option<LaneView> {

@@ -9,9 +9,9 @@ mod image;
 pub use image::{Extent, MAX_IMAGE_BYTES};
 
 use super::layout::{
-    ABI_VERSION, AddressRecord, ContextRecord, CqRecord, HEADER_BYTES, Header, Kind, LabelRecord, LaneRecord, MAGIC,
-    MAX_REGIONS, MultipathRecord, PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS, RingRecord, Shared,
-    SrqRecord,
+    ABI_VERSION, AddressRecord, ContextRecord, CqRecord, EventKind, HEADER_BYTES, Header, Kind, LabelRecord,
+    LaneRecord, MAGIC, MAX_REGIONS, MultipathRecord, PeerRecord, PortRecord, QpDetail, QpRecord, RING_EVENTS,
+    RingRecord, Shared, SrqRecord, StallRecord,
 };
 use core::mem::size_of;
 use core::ops::Range;
@@ -31,8 +31,18 @@ const MAX_SPARSE_BYTES: u64 = 64 << 20;
 const QPS_AT_ONCE: usize = 128;
 
 /// What each refresh copies.
-const HOT: [Kind; 9] =
-    [Kind::Context, Kind::Port, Kind::Peer, Kind::Cq, Kind::Srq, Kind::Lane, Kind::Qp, Kind::Multipath, Kind::Label];
+const HOT: [Kind; 10] = [
+    Kind::Context,
+    Kind::Port,
+    Kind::Peer,
+    Kind::Cq,
+    Kind::Srq,
+    Kind::Lane,
+    Kind::Qp,
+    Kind::Multipath,
+    Kind::Label,
+    Kind::Stall,
+];
 
 /// Why a segment cannot be read.
 #[derive(Debug)]
@@ -137,6 +147,8 @@ pub struct Reader {
     pub multipath: Records<MultipathRecord>,
     /// Whom the QPs work for, same index.
     pub labels: Records<LabelRecord>,
+    /// How long the QPs' sends wait, same index; empty where that is not watched.
+    pub stalls: Records<StallRecord>,
     /// Details of the QPs, same index; filled by [`Reader::refresh_details`].
     pub details: Records<QpDetail>,
     rings: Records<RingRecord>,
@@ -179,6 +191,7 @@ impl Reader {
             qps: Records::default(),
             multipath: Records::default(),
             labels: Records::default(),
+            stalls: Records::default(),
             details: Records::default(),
             rings: Records::default(),
             heads_after: Vec::new(),
@@ -379,6 +392,7 @@ impl Reader {
                 Kind::Qp => fill(f, &spans, &mut self.qps),
                 Kind::Multipath => fill(f, &spans, &mut self.multipath),
                 Kind::Label => fill(f, &spans, &mut self.labels),
+                Kind::Stall => fill(f, &spans, &mut self.stalls),
                 Kind::QpDetail => fill(f, &spans, &mut self.details),
                 Kind::Ring => fill(f, &spans, &mut self.rings),
             }?;
@@ -406,10 +420,12 @@ fn fill<T: Shared>(file: &File, spans: &[Span], into: &mut Records<T>) -> Result
     Ok(())
 }
 
-/// One completion of a signaled send, as read from a ring.
+/// One completion of a signaled send, or a stall, as read from a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// CLOCK_REALTIME at the poll, ns.
+    /// What it is.
+    pub kind: EventKind,
+    /// CLOCK_REALTIME at the poll, or when the watch looked, ns.
     pub end_ns: u64,
     /// Bytes retired by the completion.
     pub bytes: u64,
@@ -419,6 +435,10 @@ pub struct Event {
     pub bytes_outstanding: u64,
     /// Post to poll, ns, if sampled.
     pub latency_ns: Option<u64>,
+    /// Of a stall: for how long nothing completed, ns.
+    pub waited_ns: Option<u64>,
+    /// Of a failure: its vendor_err.
+    pub vendor_err: Option<u32>,
     /// Index of the QP's record.
     pub qp_index: u32,
     /// The QP's number.
@@ -442,19 +462,24 @@ fn ring_events(ring: &RingRecord, head_after: u64) -> Vec<Event> {
                 return None;
             }
             let (qp, place) = (e.qp.load(Relaxed), e.place.load(Relaxed));
-            let latency = e.latency_ns.load(Relaxed);
+            let (kind, status) = (EventKind::of(place as u8)?, (place >> 8) as u8);
+            let time = e.latency_ns.load(Relaxed);
+            let completed = kind == EventKind::Completion;
             let port16 = (place >> 16) as u16;
             Some(Event {
+                kind,
                 end_ns: e.end_ns.load(Relaxed),
                 bytes: e.bytes.load(Relaxed),
                 wr_outstanding: e.wr_outstanding.load(Relaxed),
                 bytes_outstanding: e.bytes_outstanding.load(Relaxed),
-                latency_ns: (latency > 0).then_some(latency),
+                latency_ns: (completed && status == 0 && time > 0).then_some(time),
+                waited_ns: (!completed).then_some(time),
+                vendor_err: (completed && status != 0).then_some(time as u32),
                 qp_index: (qp >> 32) as u32,
                 qp_num: qp as u32,
                 peer_index: (place >> 32) as u32,
                 port_index: if port16 == u16::MAX { super::layout::NONE } else { u32::from(port16) },
-                status: (place >> 8) as u8,
+                status,
             })
         })
         .collect()

@@ -144,6 +144,7 @@ fn describe(r: &Reader, m: &Model) -> SegmentJson {
                 line: p.line,
                 details: s.json(),
                 multipath: p.multipath.map(|c| multipath_json(&c, &p.line.send)),
+                stall: p.stalls,
             })
             .collect(),
         peers: m.peers.iter().zip(&peers).map(|(p, s)| peer_json(m, p, s)).collect(),
@@ -205,7 +206,8 @@ pub fn details(r: &Reader, m: &Model, of: Object) -> (Details, Option<ErrorJson>
     {
         sum.add_latency(&l.latency);
     }
-    (sum.json(), one.and_then(last_error))
+    let qp = m.qps.iter().find(|q| of == Object::Qp(q.index));
+    (sum.json(), one.zip(qp).and_then(|(d, q)| last_error(d, q, m)))
 }
 
 fn retired(d: &QpDetail) -> Sum {
@@ -237,6 +239,7 @@ fn peer_json(m: &Model, p: &PeerView, s: &Sum) -> PeerJson {
         qps_live: p.qps_live,
         line: p.line,
         details: s.json(),
+        stall: p.stalls,
     }
 }
 
@@ -261,7 +264,8 @@ fn qp_json(m: &Model, (q, label): (&QpView, &LabelView), s: &Sum, detail: Option
         created_ns: q.created_ns,
         line: q.line,
         details: s.json(),
-        last_error: detail.and_then(last_error),
+        last_error: detail.and_then(|d| last_error(d, q, m)),
+        stall: q.stalls,
         multipath: m.multipath_of(q.index).map(|v| qp_multipath_json(v, &q.line.send)),
     }
 }
@@ -326,20 +330,28 @@ fn lane_json(m: &Model, l: &LaneView, r: &Reader) -> LaneJson {
     }
 }
 
-fn last_error(d: &QpDetail) -> Option<ErrorJson> {
+fn last_error(d: &QpDetail, q: &QpView, m: &Model) -> Option<ErrorJson> {
     let newest = [&d.send_errors, &d.recv_errors].into_iter().max_by_key(|e| e.last_ns.load(Relaxed))?;
-    let last = newest.last.load(Relaxed);
+    let (last, outstood) = (newest.last.load(Relaxed), &newest.last_outstood);
+    let opcode = outstood.opcode.load(Relaxed).checked_sub(1);
     (last != 0).then(|| ErrorJson {
         status: verbs::status_name((last >> 32) as u32),
         vendor_err: last as u32,
         wr_id: newest.last_wr_id.load(Relaxed),
         time_ns: newest.last_ns.load(Relaxed),
+        qp_num: q.qp_num,
+        peer: peer_name(m, q.peer),
+        direction: if core::ptr::eq(newest, &d.send_errors) { "send" } else { "recv" }.into(),
+        wr_outstanding: outstood.wr.load(Relaxed),
+        bytes_outstanding: outstood.bytes.load(Relaxed),
+        oldest_opcode: opcode.map(|o| verbs::opcode_name(o as u32)),
     })
 }
 
 fn event_json(m: &Model, e: &Event) -> EventJson {
     let (device, port) = place(m, e.port_index);
     EventJson {
+        kind: e.kind.word().into(),
         end_ns: e.end_ns,
         device,
         port,
@@ -350,12 +362,14 @@ fn event_json(m: &Model, e: &Event) -> EventJson {
         wr_outstanding: e.wr_outstanding,
         bytes_outstanding: e.bytes_outstanding,
         latency_ns: e.latency_ns,
+        waited_ns: e.waited_ns,
+        vendor_err: e.vendor_err,
     }
 }
 
 /// Puts segments into a dump.
 pub fn dump(segments: Vec<SegmentJson>) -> Snapshot {
-    Snapshot { schema: SCHEMA.into(), time_ns: crate::clock::realtime_ns(), segments }
+    Snapshot { schema: SCHEMA.into(), time_ns: crate::clock::realtime_ns(), cause: None, segments }
 }
 
 const _: () = assert!(Life::Free as u32 == 0, "a zeroed record is a free one");

@@ -12,7 +12,7 @@ use super::qp::{Qp, Queue};
 use super::users::Users;
 use super::xrc::Srqs;
 use crate::aside::aside;
-use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, NONE, PostCounters, STATUSES};
+use crate::shm::layout::{CqRecord, DoneCounters, ErrorCounters, NONE, Outstood, PostCounters, STATUSES};
 use crate::shm::segment::{bump, raise};
 use crate::sync::OwnedLock;
 use crate::table::QpnTable;
@@ -241,15 +241,16 @@ impl Cq {
     }
 
     /// Measures the latency of a WR posted at `posted` (0: not timed), and writes the event of a completion that retired
-    /// `bytes`. Returns the poll's time.
+    /// `bytes`. `fault`: `vendor_err << 32 | status`. Returns the poll's time.
     // Not `aside`, since it is not seldom: extern "C" for its promise not to unwind, and nothing in it could.
     #[inline(never)]
-    extern "C" fn note(&self, qp: &Qp, bytes: u64, posted: u64, status: u32, stamp: u64) -> u64 {
+    extern "C" fn note(&self, qp: &Qp, bytes: u64, posted: u64, fault: u64, stamp: u64) -> u64 {
+        let (status, vendor_err) = (fault as u32, fault >> 32);
         let now = self.time(stamp);
         let end_ns = self.real_ns(now);
         qp.record.send_done.last_ns.store(end_ns, Relaxed);
         self.record.last_ns.store(end_ns, Relaxed);
-        let mut latency_ns = 0;
+        let mut latency_ns = vendor_err;
         if posted != 0 {
             latency_ns = self.hot.clock.ticks_to_ns(now.saturating_sub(posted)).max(1);
             histogram::record(&qp.detail.latency, latency_ns);
@@ -278,14 +279,29 @@ impl Cq {
             return now;
         }
         let done = &qp.record.send_done;
+        let new = note_error(&qp.detail.send_errors, wc, self.real_ns(now));
+        if new {
+            let outstood = &qp.detail.send_errors.last_outstood;
+            note_outstood(outstood, &qp.record.send_post, done);
+            outstood.opcode.store(qp.only_opcode().map_or(0, |o| u64::from(o) + 1), Relaxed);
+        }
+        let now = self.send_failed(qp, wc, now);
+        // Last: whoever is woken sees all of it.
+        if new {
+            self.hot.alarm.raise(qp.index, qp.spec.qp_num);
+        }
+        now
+    }
+
+    fn send_failed(&self, qp: &'static Qp, wc: &ibv_wc, now: u64) -> u64 {
+        let done = &qp.record.send_done;
         let Some((r, lost)) = find_failed(&qp.sends, done, wc.wr_id) else {
             return self.unmatched(now);
         };
         let gone = retire(&qp.record.send_post, done, r.end);
         add_failed(done, lost);
-        note_error(&qp.detail.send_errors, wc, self.real_ns(now));
         // How long a WR took to fail is not its latency.
-        self.note(qp, gone.since(lost).bytes, 0, wc.status, now)
+        self.note(qp, gone.since(lost).bytes, 0, u64::from(wc.vendor_err) << 32 | u64::from(wc.status), now)
     }
 
     fn receive_failed(&self, qp: &'static Qp, wc: &ibv_wc, now: u64) {
@@ -299,7 +315,7 @@ impl Cq {
             }
             return;
         }
-        note_error(&qp.detail.recv_errors, wc, self.real_ns(now));
+        self.note_receive_error(qp, wc, self.real_ns(now));
         let done = &qp.record.recv_done;
         match find_failed(&qp.recvs, done, wc.wr_id) {
             Some((r, lost)) => {
@@ -307,6 +323,13 @@ impl Cq {
                 add_failed(done, lost);
             }
             None => _ = self.unmatched(now),
+        }
+    }
+
+    fn note_receive_error(&self, qp: &Qp, wc: &ibv_wc, now_ns: u64) {
+        if note_error(&qp.detail.recv_errors, wc, now_ns) {
+            note_outstood(&qp.detail.recv_errors.last_outstood, &qp.record.recv_post, &qp.record.recv_done);
+            self.hot.alarm.raise(qp.index, qp.spec.qp_num);
         }
     }
 
@@ -421,16 +444,27 @@ pub(super) fn srq_receive_ended(qp: &Qp, wc: &ibv_wc, capacity: u64, hot: &Hot) 
     if wc.status == ibv_wc_status::IBV_WC_SUCCESS {
         bump(&qp.record.recv_done.bytes_arrived, u64::from(wc.byte_len));
     } else {
-        note_error(&qp.detail.recv_errors, wc, hot.clock.real_ns(hot.clock.stamp()));
+        if note_error(&qp.detail.recv_errors, wc, hot.clock.real_ns(hot.clock.stamp())) {
+            hot.alarm.raise(qp.index, qp.spec.qp_num);
+        }
         add_failed(&qp.record.recv_done, Totals { wr: 1, bytes: capacity });
     }
 }
 
-fn note_error(e: &ErrorCounters, wc: &ibv_wc, now_ns: u64) {
+/// Whether it is one to remember.
+fn note_error(e: &ErrorCounters, wc: &ibv_wc, now_ns: u64) -> bool {
     bump(&e.by_status[(wc.status as usize).min(STATUSES - 1)], 1);
-    if wc.status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR {
+    let new = wc.status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+    if new {
         e.last.store(u64::from(wc.status) << 32 | u64::from(wc.vendor_err), Relaxed);
         e.last_wr_id.store(wc.wr_id, Relaxed);
         e.last_ns.store(now_ns, Relaxed);
     }
+    new
+}
+
+fn note_outstood(to: &Outstood, post: &PostCounters, done: &DoneCounters) {
+    let gone = retired(done);
+    to.wr.store(post.wr_posted.load(Relaxed).saturating_sub(gone.wr), Relaxed);
+    to.bytes.store(post.bytes_posted.load(Relaxed).saturating_sub(gone.bytes), Relaxed);
 }

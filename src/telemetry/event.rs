@@ -41,11 +41,11 @@ pub struct Event {
     pub wr_outstanding: u64,
     /// Bytes outstanding on the QP afterwards.
     pub bytes_outstanding: u64,
-    /// Post to poll, ns; 0 = not timed.
+    /// Post to poll, ns; 0 = not timed. Of a failure and of a stall, as [`crate::shm::layout::EventRecord`] says.
     pub latency_ns: u64,
     /// `qp record index << 32 | qp_num`.
     pub qp: u64,
-    /// `peer << 32 | port << 16 | status << 8`.
+    /// `peer << 32 | port << 16 | status << 8 | kind`.
     pub place: u64,
     /// What it was for; for the log alone.
     pub label: Label,
@@ -76,8 +76,9 @@ impl Outlet {
     }
 }
 
+/// Writes an event over the oldest one. One writer at a time.
 #[inline(always)]
-fn write(ring: &RingRecord, e: &Event) {
+pub(super) fn write(ring: &RingRecord, e: &Event) {
     let n = ring.head.load(Relaxed);
     let slot = &ring.events[(n % RING_EVENTS as u64) as usize];
     slot.seq.store(2 * n + 1, Relaxed);

@@ -4,7 +4,7 @@
 
 use crate::shm::layout::{
     DoneCounters, ErrorCounters, LaneRecord, LatencyCounters, MovedCounters, MultipathCounters, MultipathRecord,
-    OpcodeCounters, PostCounters, QpDetail, QpRecord, SrqRecord, Totals,
+    OpcodeCounters, PostCounters, QpDetail, QpRecord, SrqRecord, StallCounters, StallRecord, Totals,
 };
 use crate::shm::segment::{bump, raise};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -44,6 +44,10 @@ fn errors(from: &ErrorCounters, to: &ErrorCounters) {
         to.last.store(from.last.load(Relaxed), Relaxed);
         to.last_wr_id.store(from.last_wr_id.load(Relaxed), Relaxed);
         to.last_ns.store(from.last_ns.load(Relaxed), Relaxed);
+        let (from, to) = (&from.last_outstood, &to.last_outstood);
+        for (f, t) in [(&from.wr, &to.wr), (&from.bytes, &to.bytes), (&from.opcode, &to.opcode)] {
+            t.store(f.load(Relaxed), Relaxed);
+        }
     }
 }
 
@@ -106,6 +110,20 @@ fn moved(from: &MovedCounters, to: &MovedCounters) {
     sum(&from.bytes_split, &to.bytes_split);
     sum(&from.bytes_on_lanes, &to.bytes_on_lanes);
     sum(&from.bytes_on_qp, &to.bytes_on_qp);
+}
+
+/// Adds a QP's stalls to another's, or to a port's or peer's.
+pub fn add_stalls(from: &StallCounters, to: &StallCounters) {
+    sum(&from.stalls, &to.stalls);
+    max(&from.longest_ns, &to.longest_ns);
+}
+
+/// Empties what the watch saw of a QP.
+pub fn clear_stalls(record: &StallRecord) {
+    let c = &record.counters;
+    for word in [&record.oldest_ns, &record.stalled_ns, &record.cq_polls, &c.stalls, &c.longest_ns] {
+        word.store(0, Relaxed);
+    }
 }
 
 /// Makes a record say what another one does.

@@ -68,6 +68,8 @@ impl Tail {
 pub struct Cursor {
     /// Totals posted, those of the chain included.
     pub posted: Totals,
+    /// Number of the last WR of the chain that asks for a completion, counted as `posted.wr`; 0: none.
+    pub asked: u64,
     /// Entries made.
     next: u64,
 }
@@ -149,7 +151,7 @@ impl Inflight {
     /// Starts a chain on a queue to which `posted` was posted so far. The caller holds the queue's lock.
     #[inline(always)]
     pub fn start(&self, posted: Totals) -> Cursor {
-        Cursor { posted, next: self.published.0.load(Relaxed) }
+        Cursor { posted, asked: 0, next: self.published.0.load(Relaxed) }
     }
 
     /// Adds a WR at the cursor; not visible to the polling side before [`Inflight::publish`]. `stamp`: when, and
@@ -161,6 +163,7 @@ impl Inflight {
     pub unsafe fn push(&self, tail: &mut Tail, mut c: Cursor, wr_id: u64, bytes: u64, stamp: u64) -> Cursor {
         c.posted.wr += 1;
         c.posted.bytes = c.posted.bytes.wrapping_add(bytes);
+        c.asked = if (stamp as i64) < 0 { c.posted.wr } else { c.asked };
         if c.next >= tail.room_to && self.is_full(tail, c.next) {
             return c;
         }
@@ -198,6 +201,11 @@ impl Inflight {
         // SAFETY: unpublished entries are the posting side's.
         while c.next > start && unsafe { (*self.place(c.next - 1)).wr_end } > c.posted.wr {
             c.next -= 1;
+        }
+        if c.asked > c.posted.wr {
+            // SAFETY: as above.
+            let left = (start..c.next).rev().map(|n| unsafe { *self.place(n) });
+            c.asked = left.filter(|e| (e.stamp as i64) < 0).map(|e| e.wr_end).next().unwrap_or(0);
         }
         c
     }

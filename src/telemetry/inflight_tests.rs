@@ -227,3 +227,20 @@ fn a_queue_with_a_limit_says_how_much_room_is_left_and_what_is_open() {
     q.complete(3);
     assert_eq!((q.ring.room(), open(&q).len()), (3, 0));
 }
+
+proptest! {
+    /// The number of the last WR that asks for a completion, of those that the provider took.
+    #[test]
+    fn the_last_that_asks_is_known(chain in prop::collection::vec(any::<bool>(), 1..12), before in 0u64..5, refused in 0usize..12) {
+        let (ring, mut tail) = (Inflight::new(16).unwrap(), Tail::default());
+        let mut c = ring.start(Totals { wr: before, bytes: 0 });
+        for signaled in &chain {
+            c = push(&ring, &mut tail, c, Wr { id: 0, bytes: 1, signaled: *signaled });
+        }
+        let refused = refused.min(chain.len());
+        // SAFETY: one thread.
+        c = unsafe { ring.take_back(c, Totals { wr: refused as u64, bytes: refused as u64 }) };
+        let last = chain[..chain.len() - refused].iter().rposition(|s| *s);
+        prop_assert_eq!(c.asked, last.map_or(0, |at| before + at as u64 + 1));
+    }
+}

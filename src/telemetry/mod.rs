@@ -5,6 +5,7 @@
 //! retires it, adds to the counters, to the latency [`histogram`] and to the event ring ([`event`]).
 
 pub mod address;
+pub mod alarm;
 pub mod attention;
 pub mod batch;
 pub mod cq;
@@ -19,6 +20,7 @@ pub mod pool;
 pub mod qp;
 pub mod registry;
 pub mod srq;
+pub mod stall;
 #[cfg(test)]
 pub(crate) mod testing;
 mod users;
@@ -39,4 +41,6 @@ pub struct Hot {
     pub events: bool,
     /// Largest message without an event.
     pub min_event_bytes: u64,
+    /// Raised by failures.
+    pub alarm: alarm::Alarm,
 }

@@ -237,6 +237,12 @@ impl Qp {
         self.hot.header.wrs_unseen.fetch_add(wrs, Relaxed);
     }
 
+    /// The opcode of all its sends, if they have the same.
+    pub fn only_opcode(&self) -> Option<u32> {
+        let mut used = (0..OPCODES as u32).filter(|o| self.detail.opcodes[*o as usize].wr.load(Relaxed) > 0);
+        used.next().filter(|_| used.next().is_none())
+    }
+
     #[inline(always)]
     fn count_opcode(&self, opcode: u32, bytes: u64) {
         let o = &self.detail.opcodes[opcode as usize % OPCODES];
@@ -270,8 +276,9 @@ impl Qp {
             let f = single_send_facts(wr).filter(|f| f.bytes < limit)?;
             let before = posted(&self.record.send_post);
             let posted = Totals { wr: before.wr + 1, bytes: before.bytes.wrapping_add(f.bytes) };
-            self.sends.ring.push_one(posted, f.wr_id, f.signaled | self.sig_all);
-            Some(OneSend { opcode: f.opcode, bytes: f.bytes })
+            let signaled = f.signaled | self.sig_all;
+            self.sends.ring.push_one(posted, f.wr_id, signaled);
+            Some(OneSend { opcode: f.opcode, bytes: f.bytes, signaled })
         }
     }
 
@@ -281,8 +288,12 @@ impl Qp {
         self.count_opcode(one.opcode, one.bytes);
         // Counted first: who sees the WR's completion has seen it posted.
         let post = &self.record.send_post;
-        bump(&post.wr_posted, 1);
+        let number = post.wr_posted.load(Relaxed) + 1;
+        post.wr_posted.store(number, Relaxed);
         bump(&post.bytes_posted, one.bytes);
+        if one.signaled != 0 {
+            post.wr_asked.store(number, Relaxed);
+        }
         self.sends.ring.publish_one();
     }
 
@@ -365,6 +376,7 @@ impl Qp {
 pub struct OneSend {
     opcode: u32,
     bytes: u64,
+    signaled: u64,
 }
 
 /// Totals posted so far.
@@ -378,6 +390,9 @@ fn posted(post: &PostCounters) -> Totals {
 fn accepted(post: &PostCounters, ring: &Inflight, c: Cursor) {
     post.wr_posted.store(c.posted.wr, Relaxed);
     post.bytes_posted.store(c.posted.bytes, Relaxed);
+    if c.asked != 0 {
+        post.wr_asked.store(c.asked, Relaxed);
+    }
     ring.publish(c);
 }
 

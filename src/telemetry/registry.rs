@@ -5,9 +5,13 @@
 
 mod flows;
 mod qps;
+mod stalls;
+
+pub use stalls::{StallWatch, Stalled};
 
 use super::Hot;
 use super::address::Addresses;
+use super::alarm::Alarm;
 use super::cq::{Cq, CqSpec};
 use super::event::{OWN_RINGS, Outlet, Sink};
 use super::fold;
@@ -22,7 +26,7 @@ use crate::log::feed::Queues;
 use crate::multipath::paths::Paths;
 use crate::shm::layout::{
     ContextRecord, CqRecord, Hooked, Kind, LabelRecord, LaneRecord, Life, MultipathRecord, NONE, PeerRecord,
-    PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, cq_flags, flags,
+    PortRecord, QpDetail, QpRecord, RingRecord, SrqRecord, StallRecord, cq_flags, flags,
 };
 use crate::shm::segment::{Identity, Segment, bump, put, put_gid};
 use crate::sync::{OwnedLock, SpinLock};
@@ -134,6 +138,8 @@ struct Control {
     labels: Pool<LabelRecord>,
     /// Where multi-path is on.
     multipath: Option<Pool<MultipathRecord>>,
+    /// Where stalls are watched for.
+    stalls: Option<Pool<StallRecord>>,
     port_index: HashMap<(String, u8), u32>,
     peer_index: HashMap<(u32, Address), u32>,
     own_rings: Vec<&'static RingRecord>,
@@ -172,6 +178,7 @@ impl Telemetry {
             latency_every: config.latency_every,
             events: config.events || config.log.is_some(),
             min_event_bytes: config.min_event_bytes,
+            alarm: Alarm::default(),
         };
         let pools = (|| {
             Ok(Control {
@@ -188,6 +195,10 @@ impl Telemetry {
                 multipath: match config.paths {
                     Paths::Single => None,
                     _ => Pool::new(&segment, Kind::Multipath, 32).ok(),
+                },
+                stalls: match config.stall_ms {
+                    0 => None,
+                    _ => Pool::new(&segment, Kind::Stall, 32).ok(),
                 },
                 port_index: HashMap::new(),
                 peer_index: HashMap::new(),

@@ -29,6 +29,7 @@ mod rights;
 mod settings;
 mod snapshot_file;
 mod soak;
+mod stalls;
 mod stopped_peer;
 mod sudden;
 mod symbols;

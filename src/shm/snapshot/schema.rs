@@ -3,6 +3,7 @@
 use crate::shm::layout::Header;
 use crate::shm::model::{Counters, CqView, Line, SrqView};
 use crate::shm::multipath::MovedBytes;
+use crate::shm::stall::Stalls;
 use crate::telemetry::histogram::Latency;
 use core::sync::atomic::Ordering::Relaxed;
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,22 @@ pub struct Snapshot {
     pub schema: String,
     /// When it was taken.
     pub time_ns: u64,
+    /// Why the flight recorder wrote it; only of its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<CauseJson>,
     /// One per process.
     pub segments: Vec<SegmentJson>,
+}
+
+/// Why the flight recorder wrote a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseJson {
+    /// `stall`, `error` or `signal`; the first of these where several came together.
+    pub reason: String,
+    /// Numbers of the QPs that began to stall, or of one that failed; some of them, if they are many.
+    pub qp_nums: Vec<u32>,
+    /// Files that this process's flight recorder may still write by itself.
+    pub files_left: u32,
 }
 
 /// One process.
@@ -225,6 +240,9 @@ pub struct PortJson {
     /// What multi-path did for its QPs; only where that is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multipath: Option<MultipathJson>,
+    /// How long its sends wait; only where that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Stalls>,
 }
 
 /// A peer.
@@ -252,6 +270,9 @@ pub struct PeerJson {
     /// Details.
     #[serde(flatten)]
     pub details: Details,
+    /// How long sends to it wait; only where that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Stalls>,
 }
 
 /// A lane of multi-path: a QP of the library's own, whose WRs are chunks of the application's.
@@ -328,6 +349,9 @@ pub struct QpJson {
     pub details: Details,
     /// The last error that was not a flush, or null.
     pub last_error: Option<ErrorJson>,
+    /// How long its sends wait; only where that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Stalls>,
     /// What multi-path does to it; only where that is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multipath: Option<QpMultipathJson>,
@@ -367,12 +391,33 @@ pub struct ErrorJson {
     pub wr_id: u64,
     /// When it was polled.
     pub time_ns: u64,
+    /// The QP.
+    #[serde(default)]
+    pub qp_num: u32,
+    /// Peer's IP address or GID, or null.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// `send` or `recv`.
+    #[serde(default)]
+    pub direction: String,
+    /// WRs of that direction outstanding on the QP then, the failed one included.
+    #[serde(default)]
+    pub wr_outstanding: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub bytes_outstanding: u64,
+    /// Opcode of the oldest of them, or null if the QP has posted several.
+    #[serde(default)]
+    pub oldest_opcode: Option<String>,
 }
 
-/// A completion event.
+/// A completion event, or a stall.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EventJson {
-    /// When the completion was polled.
+    /// `completion`; `stall`, when nothing completed for `TELEREDUCE_STALL_MS`; `stall_end`, when something did, or the QP is gone.
+    #[serde(default)]
+    pub kind: String,
+    /// When the completion was polled, or the stall seen.
     pub end_ns: u64,
     /// Device, or null.
     pub device: Option<String>,
@@ -382,7 +427,7 @@ pub struct EventJson {
     pub qp_num: u32,
     /// Peer's IP address or GID, or null.
     pub peer: Option<String>,
-    /// `SUCCESS` or the error.
+    /// `SUCCESS` or the error; of a stall `SUCCESS`.
     pub status: String,
     /// Bytes retired.
     pub bytes: u64,
@@ -392,6 +437,12 @@ pub struct EventJson {
     pub bytes_outstanding: u64,
     /// Post to poll, or null if not sampled.
     pub latency_ns: Option<u64>,
+    /// Of a stall: for how long nothing completed; else null.
+    #[serde(default)]
+    pub waited_ns: Option<u64>,
+    /// Of an error: the vendor's number; else null.
+    #[serde(default)]
+    pub vendor_err: Option<u32>,
 }
 
 impl From<&Latency> for LatencyJson {

@@ -4,7 +4,7 @@ use super::{Control, Device, QpChange, RETAINED, Telemetry};
 use crate::attribution;
 use crate::clock::realtime_ns;
 use crate::multipath::single::Single;
-use crate::shm::layout::{LabelRecord, Life, MultipathRecord, NONE, flags};
+use crate::shm::layout::{LabelRecord, Life, MultipathRecord, NONE, StallRecord, flags};
 use crate::shm::segment::{bump, change_identity, put};
 use crate::sync::OwnedGuard;
 use crate::table::gone;
@@ -38,8 +38,10 @@ impl Telemetry {
         let multipath = self.multipath_record(&mut c, index);
         let works_for = self.label_record(&mut c, index);
         works_for.inspect(|r| labels::clear(r));
+        let stalls = self.stall_record(&mut c, index);
         change_identity(&record.seq, || {
             multipath.inspect(|m| begin_multipath(m));
+            stalls.inspect(|s| begin_stalls(s, spec.send_cq));
             put(&record.qp_num, spec.qp_num);
             put(&record.dest_qp_num, 0);
             put(&record.port, NONE);
@@ -99,19 +101,28 @@ impl Telemetry {
         c.labels.reach(&self.segment, i).then(|| c.labels.get(i))
     }
 
+    /// The record of a QP's stalls, if there is one.
+    fn stall_record(&self, c: &mut Control, i: u32) -> Option<&'static StallRecord> {
+        let pool = c.stalls.as_mut()?;
+        pool.reach(&self.segment, i).then(|| pool.get(i))
+    }
+
     /// Moves a retired QP's counters to its port and peer.
     fn give_away(&self, c: &Control, i: u32) {
         let (record, detail) = (c.qps.get(i), c.details.get(i));
         self.folding(|| {
             if let Some(p) = c.ports.find(record.port.load(Relaxed)) {
                 fold::add_to_totals(record, detail, &p.retired);
+                c.stalls_of(i).inspect(|s| fold::add_stalls(&s.counters, &p.retired_stalls));
                 if let Some(m) = c.multipath.as_ref().and_then(|pool| pool.find(i)) {
                     fold::add_multipath(&m.counters, &p.retired_multipath);
                 }
             }
             if let Some(p) = c.peers.find(record.peer.load(Relaxed)) {
                 fold::add_to_totals(record, detail, &p.retired);
+                c.stalls_of(i).inspect(|s| fold::add_stalls(&s.counters, &p.retired_stalls));
             }
+            c.stalls_of(i).inspect(|s| fold::clear_stalls(s));
             put(&record.life, Life::Free as u32);
             fold::clear(record, detail);
         });
@@ -166,6 +177,7 @@ impl Telemetry {
         let kept = self.qp_record(&mut c);
         let kept_multipath = kept.and_then(|i| self.multipath_record(&mut c, i));
         let kept_label = kept.and_then(|i| self.label_record(&mut c, i));
+        let kept_stalls = kept.and_then(|i| self.stall_record(&mut c, i));
         let _locks = self.quiesce(qp);
         let from = (qp.record, qp.detail);
         self.folding(|| {
@@ -189,6 +201,15 @@ impl Telemetry {
                 kept_label.inspect(|to| labels::copy(r, to));
                 qp.labels_begin_anew();
                 labels::clear(r);
+            }
+            if let Some(s) = c.stalls_of(qp.index) {
+                let (port, peer) = (c.ports.find(qp.port.load(Relaxed)), c.peers.find(qp.peer.load(Relaxed)));
+                let places = [port.map(|p| &p.retired_stalls), peer.map(|p| &p.retired_stalls)];
+                match kept_stalls {
+                    Some(to) => fold::add_stalls(&s.counters, &to.counters),
+                    None => places.into_iter().flatten().for_each(|to| fold::add_stalls(&s.counters, to)),
+                }
+                fold::clear_stalls(s);
             }
             if let Some(m) = qp.multipath {
                 let port = c.ports.find(qp.port.load(Relaxed));
@@ -286,6 +307,12 @@ impl Drop for Quiet {
     fn drop(&mut self) {
         self.0 = [None, None];
     }
+}
+
+/// The record is a QP's that did nothing yet.
+fn begin_stalls(record: &StallRecord, send_cq: Option<&Cq>) {
+    fold::clear_stalls(record);
+    put(&record.send_cq, send_cq.map_or(NONE, |cq| cq.index));
 }
 
 /// The record is a QP's that did nothing yet.

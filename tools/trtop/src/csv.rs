@@ -1,4 +1,4 @@
-//! CSV of a dump: one row per port, peer, QP, lane and, if asked for, event. Columns are named as the JSON's fields; a field
+//! CSV of a dump: one row per port, peer, QP, lane and, if asked for, event (`event`, `stall`, `stall_end`). Columns are named as the JSON's fields; a field
 //! inside another is named `outer.inner`. Lists and maps stay JSON inside their cell. An empty cell is null, or a field
 //! that this kind of row does not have.
 
@@ -64,8 +64,10 @@ const MULTIPATH: [&str; 10] = [
 ];
 const READS: [&str; 3] = ["bytes_split", "bytes_on_lanes", "bytes_on_qp"];
 const PATHS: [&str; 4] = ["single_path", "lanes", "lanes_failed_here", "lanes_failed_there"];
-/// Fields that only events have; `bytes_outstanding` and others they share.
-const EVENT: [&str; 4] = ["end_ns", "status", "bytes", "latency_ns"];
+/// Where stalls are watched for, of ports, peers and QPs.
+const STALL: [&str; 6] = ["oldest_ns", "stalled_ns", "cq_polls", "qps_stalled", "stalls", "longest_ns"];
+/// Fields that only events have, whose `kind` is the row's; `bytes_outstanding` and others they share.
+const EVENT: [&str; 6] = ["end_ns", "status", "bytes", "latency_ns", "waited_ns", "vendor_err"];
 
 /// Names of the columns after those of the segment.
 pub fn fields(events: bool) -> Vec<String> {
@@ -80,6 +82,7 @@ pub fn fields(events: bool) -> Vec<String> {
         inner("multipath", &PATHS),
         inner("multipath", &MULTIPATH),
         inner("multipath.reads", &READS),
+        inner("stall", &STALL),
     ]
     .concat();
     if events {
@@ -126,7 +129,8 @@ pub fn each_row(s: &Snapshot, events: bool, mut show: impl FnMut(&str, &SegmentJ
         g.qps.iter().for_each(|q| show("qp", serde_json::to_value(q)));
         g.lanes.iter().for_each(|l| show("lane", serde_json::to_value(l)));
         if events {
-            g.events.iter().for_each(|e| show("event", serde_json::to_value(e)));
+            let kind = |kind: &str| if kind == "completion" { "event".into() } else { kind.to_string() };
+            g.events.iter().for_each(|e| show(&kind(&e.kind), serde_json::to_value(e)));
         }
     }
 }

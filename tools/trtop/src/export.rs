@@ -214,17 +214,18 @@ fn table(g: &SegmentJson, events: bool) -> String {
     }
     out += &t.text("  ");
     if events {
-        let mut t = TextTable::new(&["END", ">QP", "PORT", "PEER", "STATUS", ">BYTES", ">OUT", ">LATENCY"]);
+        let mut t = TextTable::new(&["END", ">QP", "PORT", "PEER", "STATUS", ">BYTES", ">OUT", ">LATENCY", ">WAITED"]);
         for e in &g.events {
             t.row(vec![
                 e.end_ns.to_string(),
                 e.qp_num.to_string(),
                 place(e.device.as_ref(), e.port),
                 dash(&e.peer),
-                e.status.clone(),
+                if e.waited_ns.is_some() { e.kind.clone() } else { e.status.clone() },
                 e.bytes.to_string(),
                 e.wr_outstanding.to_string(),
                 e.latency_ns.map_or("-".into(), crate::units::latency),
+                e.waited_ns.map_or("-".into(), crate::units::latency),
             ]);
         }
         out += &t.text("  ");

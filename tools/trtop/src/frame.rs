@@ -280,6 +280,7 @@ mod tests {
             live: true,
             created_ns: 7,
             line: line(bytes, 0, 0),
+            stalls: None,
         }
     }
 

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
 use support::{segment, who};
 use trtop::cli::Per;
 use trtop::serve::metrics::Exposition;
@@ -86,6 +87,32 @@ fn labels_say_whose_it_is() {
     assert_eq!(at("telereduce_segments_unreadable"), 0.0);
     let qp = scrape(dir.path(), Per::Qp).unwrap();
     assert_eq!(sum(&qp, "telereduce_posted_bytes_total", &["qp_num=\"1001\"", "peer=\"10.0.0.2\""]), 500.0);
+}
+
+#[test]
+fn stalls_are_there_where_they_are_watched_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, _dead) = two(dir.path());
+    assert!(!scrape(dir.path(), Per::Peer).unwrap().contains("stall"));
+    let seen = live.stalls();
+    let minute_ago = telereduce::clock::realtime_ns() - 60_000_000_000;
+    seen[1].oldest_ns.store(minute_ago, Relaxed);
+    seen[1].stalled_ns.store(minute_ago, Relaxed);
+    seen[1].counters.stalls.store(3, Relaxed);
+    live.peers[1].retired_stalls.stalls.store(2, Relaxed);
+    live.ports[1].retired_stalls.stalls.store(2, Relaxed);
+    for (per, stalls) in [(Per::Port, 5.0), (Per::Peer, 5.0), (Per::Qp, 3.0)] {
+        let text = scrape(dir.path(), per).unwrap();
+        let of = |name: &str, label: &str| sum(&text, &format!("telereduce_{name}"), &["pid=\"4000\"", label]);
+        assert_eq!(of("stalls_total", ""), stalls, "{per:?}");
+        assert_eq!((of("qps_stalled", ""), of("qps_stalled", "port=\"1\"")), (1.0, 0.0));
+        let age = of("oldest_outstanding_seconds", "port=\"2\"");
+        assert!((60.0..1000.0).contains(&age), "{age}");
+        assert_eq!(of("oldest_outstanding_seconds", "port=\"1\""), 0.0);
+        assert!(!text.lines().any(|l| l.starts_with("telereduce_qps_stalled") && l.contains("pid=\"4001\"")));
+    }
+    let text = scrape(dir.path(), Per::Peer).unwrap();
+    assert_eq!(sum(&text, "telereduce_stalls_total", &["peer=\"10.0.0.2\""]), 5.0);
 }
 
 #[test]

@@ -127,6 +127,7 @@ mod tests {
             line: Line::default(),
             details: Details::default(),
             multipath: None,
+            stall: None,
         };
         port.details.opcodes = [("RDMA_WRITE".into(), posted(5000)), ("RDMA_READ".into(), posted(3000))].into();
         let of = |port: &PortJson| {

@@ -11,7 +11,8 @@ use telereduce::shm::layout::Kind;
 use telereduce::shm::reader::{ReadError, Reader};
 
 /// What each frame has.
-const HOT: [Kind; 7] = [Kind::Context, Kind::Port, Kind::Peer, Kind::Srq, Kind::Lane, Kind::Qp, Kind::Multipath];
+const HOT: [Kind; 9] =
+    [Kind::Context, Kind::Port, Kind::Peer, Kind::Srq, Kind::Lane, Kind::Qp, Kind::Multipath, Kind::Label, Kind::Stall];
 /// What is much, and changes at random: frames have it now and then, less often the more QPs there are.
 const COLD: [Kind; 2] = [Kind::Cq, Kind::QpDetail];
 /// Per QP, from one frame with it to the next.

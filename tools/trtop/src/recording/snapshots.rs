@@ -55,7 +55,7 @@ impl Snapshots {
         }
         segments.sort_by_key(|s| (s.pid, s.uid));
         let f = self.player.frames()[frame.min(self.player.frames().len() - 1)];
-        Ok(Snapshot { schema: SCHEMA.into(), time_ns: f.time_ns, segments })
+        Ok(Snapshot { schema: SCHEMA.into(), time_ns: f.time_ns, segments, cause: None })
     }
 }
 

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 use telereduce::shm::model::{Counters, Line};
-use telereduce::shm::snapshot::{Details, LatencyJson, PeerJson, PortJson, SegmentJson};
+use telereduce::shm::snapshot::{Details, LatencyJson, PeerJson, PortJson, QpJson, SegmentJson};
+use telereduce::shm::stall::Stalls;
 
 /// How the metrics are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +200,7 @@ impl Collector for Scrape {
         for r in rows.iter().filter(|r| r.alive) {
             r.qps.map_or(Ok(()), |n| gauge(&mut family, &r.place, u64::from(n)))?;
         }
+        self.stalls(&mut e)?;
         self.details(&mut e)?;
         self.paths(&mut e)?;
         self.processes(&mut e)
@@ -231,6 +233,29 @@ impl Scrape {
             }
         }
         Ok(())
+    }
+
+    /// Only of processes that watch for stalls.
+    fn stalls(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let all: Vec<(Place, Stalls, bool)> =
+            self.segments.iter().flat_map(|s| stalls(s, self.per).map(|(p, x)| (p, x, s.alive))).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let help = "Times that nothing completed for TELEREDUCE_STALL_MS though sends waited";
+        let mut family = e.encode_descriptor("stalls", help, None, MetricType::Counter)?;
+        all.iter().try_for_each(|(place, s, _)| counter(&mut family, place, s.stalls))?;
+        let help = "Queue pairs that stall";
+        let mut family = e.encode_descriptor("qps_stalled", help, None, MetricType::Gauge)?;
+        let alive = || all.iter().filter(|(_, _, alive)| *alive);
+        alive().try_for_each(|(place, s, _)| gauge(&mut family, place, u64::from(s.qps_stalled)))?;
+        let help = "Age of the oldest outstanding send for which a completion is to come; 0: there is none";
+        let mut family = e.encode_descriptor("oldest_outstanding", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        let now_ns = telereduce::clock::realtime_ns();
+        alive().try_for_each(|(place, s, _)| {
+            let age = s.oldest_ns.map_or(0, |ns| now_ns.saturating_sub(ns));
+            ConstGauge::new(seconds(age)).encode(family.encode_family(place)?)
+        })
     }
 
     fn paths(&self, e: &mut DescriptorEncoder) -> fmt::Result {
@@ -402,6 +427,37 @@ fn less(all: Counters, part: &Counters) -> Counters {
     macro_rules! difference { ($($f:ident)*) => { Counters { $($f: all.$f.saturating_sub(part.$f),)* ..all } } }
     difference!(wr_posted wr_completed wr_failed wr_dropped wr_outstanding bytes_posted bytes_completed bytes_failed
                 bytes_dropped bytes_outstanding cqes)
+}
+
+/// How long sends wait, per port, peer or QP.
+fn stalls(s: &SegmentJson, per: Per) -> std::vec::IntoIter<(Place, Stalls)> {
+    let mut all = Vec::new();
+    let mut add = |device: &str, port, peer, qp_num, stalls: Option<Stalls>| {
+        all.extend(stalls.map(|x| (place_of(s, device, port, peer, qp_num), x)));
+    };
+    match per {
+        Per::Port => s.ports.iter().for_each(|p| add(&p.device, p.port, None, None, p.stall)),
+        Per::Peer => {
+            s.peers.iter().for_each(|p| add(&p.device, p.port, Some(name(p)), None, p.stall));
+            for p in &s.ports {
+                let Some(whole) = p.stall else { continue };
+                // Of what has no peer: its QPs that there are, and the stalls that are no peer's.
+                let alone =
+                    |q: &&QpJson| q.peer.is_none() && (q.device.as_ref(), q.port) == (Some(&p.device), Some(p.port));
+                let mut rest = Stalls::default();
+                s.qps.iter().filter(alone).filter_map(|q| q.stall).for_each(|x| rest.add(&x));
+                let of_peers: u64 = peers_of(s, p).filter_map(|x| x.stall).map(|x| x.stalls).sum();
+                rest.stalls = whole.stalls.saturating_sub(of_peers);
+                add(&p.device, p.port, None, None, Some(rest));
+            }
+        }
+        Per::Qp => {
+            for q in s.qps.iter().filter(|q| q.live) {
+                add(q.device.as_deref().unwrap_or(""), q.port.unwrap_or(0), q.peer.clone(), Some(q.qp_num), q.stall);
+            }
+        }
+    }
+    all.into_iter()
 }
 
 /// The lanes of a process, by path.

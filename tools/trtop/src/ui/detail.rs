@@ -118,7 +118,9 @@ fn details(row: &Row, d: &Detail) -> Vec<(&'static str, String)> {
     if let Some(e) = &d.last_error {
         let what =
             format!("{} vendor {:#x} wr_id {:#x} at {} UTC", e.status, e.vendor_err, e.wr_id, time_of_day(e.time_ns));
-        lines.push(("last", what));
+        let oldest = e.oldest_opcode.as_ref().map_or(String::new(), |o| format!(", the oldest {o}"));
+        let then = format!("{} WR {} outstanding then{oldest}", exact(e.wr_outstanding), bytes(e.bytes_outstanding));
+        lines.push(("last", format!("{what}, {then}")));
     }
     lines.push(("latency", latency_text(row.process.latency_every, d)));
     lines

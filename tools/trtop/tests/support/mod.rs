@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use telereduce::shm::layout::{
     CqRecord, Header, Kind, LaneRecord, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail, QpRecord,
-    RingRecord, SrqRecord,
+    RingRecord, SrqRecord, StallRecord,
 };
 use telereduce::shm::segment::{Identity, Segment, bump};
 
@@ -138,6 +138,12 @@ impl Made {
             l.life.store(Life::Live as u32, Relaxed);
         }
         lanes
+    }
+
+    /// Stalls are watched for: what the watch saw of each QP.
+    pub fn stalls(&self) -> &'static [StallRecord] {
+        let segment = self.segment.as_ref().expect("a process that lives");
+        segment.add_region(Kind::Stall, self.qps.len()).unwrap()
     }
 
     /// The process ends without removing its segment: its lock goes.
