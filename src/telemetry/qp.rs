@@ -68,6 +68,15 @@ impl Queue {
     }
 }
 
+/// What a QP has in the segment.
+pub(super) struct QpRecords {
+    pub index: u32,
+    pub record: &'static QpRecord,
+    pub detail: &'static QpDetail,
+    pub multipath: Option<&'static MultipathRecord>,
+    pub works_for: Option<&'static LabelRecord>,
+}
+
 /// State of a queue pair.
 pub struct Qp {
     /// What it was created with.
@@ -105,17 +114,9 @@ pub struct Qp {
 
 impl Qp {
     /// `None`: no memory for the queues.
-    pub(super) fn new(
-        spec: QpSpec,
-        address: usize,
-        index: u32,
-        record: &'static QpRecord,
-        detail: &'static QpDetail,
-        multipath: Option<&'static MultipathRecord>,
-        works_for: Option<&'static LabelRecord>,
-        hot: &'static Hot,
-    ) -> Option<Qp> {
+    pub(super) fn new(spec: QpSpec, address: usize, records: QpRecords, hot: &'static Hot) -> Option<Qp> {
         use crate::shm::layout::NONE;
+        let QpRecords { index, record, detail, multipath, works_for } = records;
         Some(Qp {
             index,
             record,

@@ -12,7 +12,7 @@ use crate::telemetry::cq::{Cq, LastQp};
 use crate::telemetry::fold;
 use crate::telemetry::labels;
 use crate::telemetry::multipath;
-use crate::telemetry::qp::{Qp, QpSpec};
+use crate::telemetry::qp::{Qp, QpRecords, QpSpec};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::Release};
 use rdma_sys::ibv_qp_type;
 use std::sync::PoisonError;
@@ -57,7 +57,8 @@ impl Telemetry {
             record.retired_ns.store(0, Relaxed);
             put(&record.life, Life::Live as u32);
         });
-        let Some(qp) = Qp::new(spec, address, index, record, detail, multipath, works_for, self.hot) else {
+        let records = QpRecords { index, record, detail, multipath, works_for };
+        let Some(qp) = Qp::new(spec, address, records, self.hot) else {
             change_identity(&record.seq, || put(&record.life, Life::Free as u32));
             c.qps.release(index);
             return self.untracked();

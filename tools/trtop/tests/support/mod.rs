@@ -42,6 +42,7 @@ pub fn who(pid: u32, command: &str, rank: Option<u64>) -> Identity {
         command: command.into(),
         rank,
         world_size: rank.map(|_| 8),
+        job: None,
     }
 }
 
