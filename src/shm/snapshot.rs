@@ -235,7 +235,7 @@ fn peer_json(m: &Model, p: &PeerView, s: &Sum) -> PeerJson {
         gid: p.gid.map(|g| Ipv6Addr::from(g).to_string()),
         ip: p.gid.and_then(gid_ip).map(|ip| ip.to_string()),
         lid: p.lid,
-        rank: None,
+        peer_rank: None,
         qps_live: p.qps_live,
         line: p.line,
         details: s.json(),

@@ -261,7 +261,7 @@ pub struct PeerJson {
     /// The rank that is there, if it is one alone, or null. Found by `trtop dump`: in the other processes' segments, or in
     /// the file of `--ranks`.
     #[serde(default)]
-    pub rank: Option<u64>,
+    pub peer_rank: Option<u64>,
     /// QPs alive with this peer.
     pub qps_live: u32,
     /// Counters.
@@ -325,7 +325,7 @@ pub struct QpJson {
     /// The IP address or GID that it sends from, or null.
     #[serde(default)]
     pub source: Option<String>,
-    /// The peer's rank, or null; as [`PeerJson::rank`].
+    /// The peer's rank, or null; as [`PeerJson::peer_rank`].
     #[serde(default)]
     pub peer_rank: Option<u64>,
     /// What NCCL said of its last WR; only where it did.

@@ -1,14 +1,14 @@
-//! CSV of a dump: one row per port, peer, QP, lane and, if asked for, event (`event`, `stall`, `stall_end`). Columns are named as the JSON's fields; a field
-//! inside another is named `outer.inner`. Lists and maps stay JSON inside their cell. An empty cell is null, or a field
+//! CSV of a dump: one row per port, peer, QP, lane and, if asked for, event (`event`, `stall`, `stall_end`). Columns are
+//! named as the JSON's fields; a field inside another is named `outer.inner`. Lists and maps stay JSON inside their cell. An empty cell is null, or a field
 //! that this kind of row does not have.
 
 use serde_json::Value;
 use telereduce::shm::snapshot::{SegmentJson, Snapshot};
 
 /// Fields of the segment that start every row, after `kind` and `time_ns`.
-const SEGMENT: [&str; 7] = ["pid", "uid", "host", "rank", "world_size", "alive", "command"];
+const SEGMENT: [&str; 8] = ["pid", "uid", "host", "rank", "world_size", "job", "alive", "command"];
 /// What the row is about.
-const IDENTITY: [&str; 21] = [
+const IDENTITY: [&str; 23] = [
     "device",
     "port",
     "qp_num",
@@ -17,6 +17,8 @@ const IDENTITY: [&str; 21] = [
     "live",
     "peer",
     "dest_qp_num",
+    "source",
+    "peer_rank",
     "gid",
     "ip",
     "lid",
@@ -66,6 +68,9 @@ const READS: [&str; 3] = ["bytes_split", "bytes_on_lanes", "bytes_on_qp"];
 const PATHS: [&str; 4] = ["single_path", "lanes", "lanes_failed_here", "lanes_failed_there"];
 /// Where stalls are watched for, of ports, peers and QPs.
 const STALL: [&str; 6] = ["oldest_ns", "stalled_ns", "cq_polls", "qps_stalled", "stalls", "longest_ns"];
+/// Where NCCL says what WRs are for, of QPs.
+const NCCL: [&str; 9] =
+    ["group", "rank", "peer_rank", "channel", "direction", "func", "func_times", "wr_labelled", "changes"];
 /// Fields that only events have, whose `kind` is the row's; `bytes_outstanding` and others they share.
 const EVENT: [&str; 6] = ["end_ns", "status", "bytes", "latency_ns", "waited_ns", "vendor_err"];
 
@@ -83,6 +88,7 @@ pub fn fields(events: bool) -> Vec<String> {
         inner("multipath", &MULTIPATH),
         inner("multipath.reads", &READS),
         inner("stall", &STALL),
+        inner("nccl", &NCCL),
     ]
     .concat();
     if events {
@@ -143,6 +149,7 @@ fn segment_cells(g: &SegmentJson) -> String {
         quoted(&g.host),
         number(g.rank),
         number(g.world_size),
+        g.job.as_deref().map_or(String::new(), quoted),
         g.alive.to_string(),
         quoted(&g.command),
     ]

@@ -80,7 +80,7 @@ pub fn fill(segments: &mut [SegmentJson], others: &[SegmentJson], map: &Map) {
             let mut ranks: Vec<_> = s.qps.iter().filter(of_peer).map(|q| q.peer_rank).collect();
             ranks.dedup();
             // One alone, or none.
-            p.rank = match ranks[..] {
+            p.peer_rank = match ranks[..] {
                 [] => name.and_then(|n| map.find(n)),
                 [rank] => rank,
                 _ => None,
@@ -146,7 +146,8 @@ mod tests {
             segment(6, ("10.1.0.3", 8), ("10.9.0.1", 7)),
         ];
         fill(&mut s, &[], &Map::default());
-        let ranks = |s: &[SegmentJson]| s.iter().map(|s| (s.qps[0].peer_rank, s.peers[0].rank)).collect::<Vec<_>>();
+        let ranks =
+            |s: &[SegmentJson]| s.iter().map(|s| (s.qps[0].peer_rank, s.peers[0].peer_rank)).collect::<Vec<_>>();
         assert_eq!(ranks(&s), [(Some(5), Some(5)), (Some(3), Some(3)), (None, None)]);
         fill(&mut s, &[], &Map::parse("10.9.0.1 12 # elsewhere\n10.1.0.1 99").unwrap());
         assert_eq!(ranks(&s)[1..], [(Some(3), Some(3)), (Some(12), Some(12))]);

@@ -23,6 +23,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     let made = segment(dir.path(), &who(4000, "job", Some(1)), 2);
     made.traffic(0, 10, 65536, 4, 3000);
     made.failure(0, 12, 0);
+    made.stalls();
     made.lanes(2).iter().for_each(|l| carry(l, 1000));
     let mut all = BTreeMap::<String, BTreeSet<String>>::new();
     for per in [Per::Port, Per::Peer, Per::Qp] {

@@ -14,7 +14,7 @@ use telereduce::shm::snapshot::{SegmentJson, Snapshot};
 
 /// Rows that are written together.
 const ROWS: usize = 20_000;
-const TEXT: [&str; 18] = [
+const TEXT: [&str; 22] = [
     "kind",
     "host",
     "command",
@@ -33,6 +33,10 @@ const TEXT: [&str; 18] = [
     "multipath.single_path",
     "multipath.large_passed",
     "status",
+    "job",
+    "source",
+    "nccl.direction",
+    "nccl.func",
 ];
 const TRUTH: [&str; 3] = ["alive", "live", "opaque"];
 
@@ -124,6 +128,7 @@ impl Table {
             "host" => Some(g.host.as_str().into()),
             "rank" => Some(g.rank.into()),
             "world_size" => Some(g.world_size.into()),
+            "job" => Some(g.job.as_deref().into()),
             "alive" => Some(g.alive.into()),
             "command" => Some(g.command.as_str().into()),
             _ => None::<Value>,
