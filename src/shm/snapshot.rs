@@ -330,7 +330,8 @@ fn lane_json(m: &Model, l: &LaneView, r: &Reader) -> LaneJson {
     }
 }
 
-fn last_error(d: &QpDetail, q: &QpView, m: &Model) -> Option<ErrorJson> {
+/// The newest error of a QP that was not a flush.
+pub fn last_error(d: &QpDetail, q: &QpView, m: &Model) -> Option<ErrorJson> {
     let newest = [&d.send_errors, &d.recv_errors].into_iter().max_by_key(|e| e.last_ns.load(Relaxed))?;
     let (last, outstood) = (newest.last.load(Relaxed), &newest.last_outstood);
     let opcode = outstood.opcode.load(Relaxed).checked_sub(1);

@@ -58,6 +58,7 @@ fn measure(dir: &Path, made: &Made, view: View) -> bool {
     let mut sampler = Sampler::new(dir, &[]);
     let mut app = App::new(INTERVAL, Theme::new(true));
     app.view = view;
+    sampler.view = view;
     // The real backend, buffered as the live view is, into nowhere: escape sequences are made, too.
     let nowhere = std::fs::File::create("/dev/null").expect("/dev/null");
     let viewport = ratatui::Viewport::Fixed(ratatui::layout::Rect::new(0, 0, 200, 60));

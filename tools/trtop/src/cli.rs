@@ -18,7 +18,9 @@ Exit codes:
 
 /// Shows what RDMA programs under libtelereduce.so post, complete and have outstanding, per port, QP and peer.
 ///
-/// Without a command: the live view. Keys: F1, ? or h for help, q to quit.
+/// Without a command: the live view. Keys: F1, ? or h for help, q to quit. Views: 1 ports, 2 QPs, 3 peers (m: matrix),
+/// 4 paths of multi-path, 5 latency, 6 stalls and errors, 7 events, 8 doctor. What is set by keys is remembered in
+/// telereduce/trtop.toml in $XDG_CONFIG_HOME, or ~/.config; NO_COLOR=1 does without colours.
 #[derive(Debug, Parser)]
 #[command(version, after_help = AFTER_HELP, disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -71,9 +73,9 @@ pub struct LiveArgs {
     /// Show this process only; may be given more than once
     #[arg(long, value_name = "P")]
     pub pid: Vec<u32>,
-    /// Seconds between refreshes, 0.1 to 10
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds_of_view)]
-    pub every: f64,
+    /// Seconds between refreshes, 0.1 to 10 [default: as last time, 1 at first]
+    #[arg(long, value_name = "S", value_parser = seconds_of_view)]
+    pub every: Option<f64>,
 }
 
 /// Formats of `trtop dump`.
@@ -173,9 +175,9 @@ pub struct ReplayArgs {
     /// Show this process only; may be given more than once
     #[arg(long, value_name = "P")]
     pub pid: Vec<u32>,
-    /// Seconds between refreshes, 0.1 to 10
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds_of_view)]
-    pub every: f64,
+    /// Seconds between refreshes, 0.1 to 10 [default: as last time, 1 at first]
+    #[arg(long, value_name = "S", value_parser = seconds_of_view)]
+    pub every: Option<f64>,
 }
 
 /// Formats of `trtop export`.

@@ -2,6 +2,7 @@
 
 use crate::history::sparkline;
 use crate::rows::{Item, Row};
+use crate::stuck::LISTED_NS;
 use crate::units;
 use std::cmp::Ordering;
 use telereduce::shm::layout::flags::OPAQUE;
@@ -67,6 +68,26 @@ pub enum Col {
     OutSpark,
     /// Bandwidth over the last refreshes.
     RateSpark,
+    /// Host that the process runs on.
+    Host,
+    /// Sends that were timed.
+    Samples,
+    /// Latency: median.
+    P50,
+    /// Latency: 90 %.
+    P90,
+    /// Latency: 99 %.
+    P99,
+    /// Latency: 99.9 %.
+    P999,
+    /// Latency: largest.
+    Max,
+    /// For how long nothing outstanding has completed.
+    Stuck,
+    /// Status of the last error.
+    Status,
+    /// When that was.
+    ErrorAt,
 }
 
 /// What a row sorts by.
@@ -122,6 +143,16 @@ impl Col {
             Col::Errors => "ERR",
             Col::OutSpark => "OUT over time",
             Col::RateSpark => "BW over time",
+            Col::Host => "HOST",
+            Col::Samples => "TIMED",
+            Col::P50 => "P50",
+            Col::P90 => "P90",
+            Col::P99 => "P99",
+            Col::P999 => "P99.9",
+            Col::Max => "MAX",
+            Col::Stuck => "STUCK",
+            Col::Status => "LAST ERROR",
+            Col::ErrorAt => "AT UTC",
         }
     }
 
@@ -156,6 +187,27 @@ impl Col {
             Col::Errors => "WRs completed in error, flushes included, total",
             Col::OutSpark => "OUT at the last refreshes",
             Col::RateSpark => "SEND + RECV at the last refreshes",
+            Col::Host => "host, where there are several",
+            Col::Samples => "sends timed from post to poll",
+            Col::P50 => "latency from post to poll that half of them do not exceed",
+            Col::P90 => "latency that 90 % do not exceed",
+            Col::P99 => "latency that 99 % do not exceed",
+            Col::P999 => "latency that 99.9 % do not exceed",
+            Col::Max => "largest latency",
+            Col::Stuck => "how long sends have been outstanding while none completed",
+            Col::Status => "status of the last failed completion that was no flush",
+            Col::ErrorAt => "when it was polled",
+        }
+    }
+
+    fn quantile(self, row: &Row) -> Option<u64> {
+        let l = row.latency()?;
+        match self {
+            Col::P50 => l.p50_ns,
+            Col::P90 => l.p90_ns,
+            Col::P99 => l.p99_ns,
+            Col::P999 => l.p999_ns,
+            _ => l.max_ns,
         }
     }
 
@@ -166,8 +218,18 @@ impl Col {
 
     /// Whether it is text, to the left; numbers stand to the right.
     pub fn is_text(self) -> bool {
-        matches!(self, Col::Command | Col::State | Col::Port | Col::Peer | Col::Local | Col::Type | Col::Why)
-            || !self.sortable()
+        matches!(
+            self,
+            Col::Command
+                | Col::State
+                | Col::Port
+                | Col::Peer
+                | Col::Local
+                | Col::Type
+                | Col::Why
+                | Col::Host
+                | Col::Status
+        ) || !self.sortable()
     }
 
     /// What `row` sorts by in this column.
@@ -180,6 +242,12 @@ impl Col {
             Col::Peer => return Key::Text(row.peer_name()),
             Col::Local => return Key::Text(row.local_name()),
             Col::Why => return Key::Text(row.why()),
+            Col::Host => return Key::Text(&row.process.host),
+            Col::Status => return Key::Text(row.last_error().map_or("", |e| &e.status)),
+            Col::ErrorAt => row.last_error().map_or(-1.0, |e| e.time_ns as f64),
+            Col::Stuck => row.stuck_ns() as f64,
+            Col::Samples => row.latency().map_or(-1.0, |l| l.samples as f64),
+            Col::P50 | Col::P90 | Col::P99 | Col::P999 | Col::Max => self.quantile(row).map_or(-1.0, |ns| ns as f64),
             Col::Lanes => lanes(row).map_or(-1.0, f64::from),
             // QPs come after the lanes.
             Col::Path => lane(row).map_or(f64::INFINITY, |l| f64::from(l.path)),
@@ -230,6 +298,17 @@ impl Col {
                 _ => short_peer(row.local_name(), width),
             },
             Col::Why => row.why().into(),
+            Col::Host => p.host.clone(),
+            Col::Status => row.last_error().map_or("-".into(), |e| e.status.clone()),
+            Col::ErrorAt => row.last_error().map_or("-".into(), |e| units::time_of_day(e.time_ns)),
+            Col::Stuck => match row.stuck_ns() {
+                ns if ns < LISTED_NS => "-".into(),
+                ns => units::age(ns / 1_000_000_000),
+            },
+            Col::Samples => row.latency().map_or("-".into(), |l| units::count(l.samples)),
+            Col::P50 | Col::P90 | Col::P99 | Col::P999 | Col::Max => {
+                self.quantile(row).map_or("-".into(), units::latency)
+            }
             Col::Lanes => lanes(row).map_or("-".into(), |n| n.to_string()),
             Col::Path => lane(row).map_or("-".into(), |l| l.path.to_string()),
             Col::Share => share(row).map_or("-".into(), |s| format!("{:.0} %", s * 100.0)),
@@ -329,7 +408,7 @@ fn qp_text(row: &Row, text: impl Fn(&QpView) -> String) -> String {
 }
 
 /// `device:port` in `width` cells: the device is cut, not the port.
-fn short_port(name: &str, width: usize) -> String {
+pub fn short_port(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
         return name.into();
@@ -341,7 +420,7 @@ fn short_port(name: &str, width: usize) -> String {
 }
 
 /// An address in `width` cells: peers differ at the end.
-fn short_peer(name: &str, width: usize) -> String {
+pub fn short_peer(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
         return name.into();

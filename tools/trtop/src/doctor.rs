@@ -13,7 +13,7 @@ use crate::text_table::TextTable;
 use coverage::PortBytes;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telereduce::shm::reader::Reader;
 use telereduce::shm::snapshot::{self, SegmentJson};
 
@@ -23,18 +23,52 @@ use telereduce::shm::snapshot::{self, SegmentJson};
 /// Something is not seen (exit code 1, as the report says), or there is nothing to examine.
 pub fn run(o: &DoctorArgs) -> Outcome {
     let dir = inspect::directory();
-    let before = segments(&dir, &o.pid)?;
-    let wires = ports_of(&before);
-    let wire_before = wires.map(|p| coverage::port_counters(Path::new("/sys"), p));
+    let before = look(&dir, &o.pid)?;
     std::thread::sleep(Duration::from_secs_f64(o.seconds));
-    let after = segments(&dir, &o.pid)?;
-    let strangers = process::strangers(Path::new("/proc"), &o.pid, &after.iter().map(|s| s.pid).collect::<Vec<_>>());
-    if after.is_empty() && strangers.is_empty() {
+    let after = look(&dir, &o.pid)?;
+    let report = report(&before, &after, &o.pid);
+    if report.nobody {
         return Err(ls::none(&dir, &o.pid));
     }
+    print(&report.text)?;
+    if report.whole { Ok(()) } else { Err(Failure { code: 1, message: String::new() }) }
+}
+
+/// All segments, and what the ports counted, at one moment.
+pub struct Look {
+    segments: Vec<SegmentJson>,
+    wires: Ports<PortBytes>,
+    at: Instant,
+}
+
+/// Looks.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn look(dir: &Path, pids: &[u32]) -> Result<Look, Failure> {
+    let segments = segments(dir, pids)?;
+    let wires = ports_of(&segments).map(|p| coverage::port_counters(Path::new("/sys"), p));
+    Ok(Look { segments, wires, at: Instant::now() })
+}
+
+/// What was found.
+pub struct Report {
+    /// In words.
+    pub text: String,
+    /// Everything is seen.
+    pub whole: bool,
+    /// There is no process to speak of.
+    pub nobody: bool,
+}
+
+/// Examines what was seen last; `before` is for what moved meanwhile.
+pub fn report(before: &Look, now: &Look, pids: &[u32]) -> Report {
+    let seconds = (now.at - before.at).as_secs_f64();
+    let (before, after, wire_before) = (&before.segments, &now.segments, &before.wires);
+    let strangers = process::strangers(Path::new("/proc"), pids, &after.iter().map(|s| s.pid).collect::<Vec<_>>());
     let mut text = String::new();
     let mut whole = true;
-    for s in &after {
+    for s in after {
         let facts = process::facts(Path::new("/proc"), s.pid);
         let findings = advice::of_segment(s, &facts);
         whole &= findings.is_empty();
@@ -44,14 +78,13 @@ pub fn run(o: &DoctorArgs) -> Outcome {
         whole = false;
         text += &format!("{} {}\n  ! {}\n", p.pid, p.command, advice::of_stranger(p));
     }
-    let rows = ports_of(&after).map(|p| {
-        let moved = PortBytes::of(&after, p).since(&PortBytes::of(&before, p));
-        let wire = coverage::port_counters(Path::new("/sys"), p).since(wire_before.get(p));
+    let rows = ports_of(after).map(|p| {
+        let moved = PortBytes::of(after, p).since(&PortBytes::of(before, p));
+        let wire = now.wires.get(p).cloned().unwrap_or_default().since(wire_before.get(p));
         (p.to_string(), moved, wire)
     });
-    text += &coverage_table(&rows, o.seconds);
-    print(&text)?;
-    if whole { Ok(()) } else { Err(Failure { code: 1, message: String::new() }) }
+    text += &coverage_table(&rows, seconds);
+    Report { text, whole, nobody: after.is_empty() && strangers.is_empty() }
 }
 
 fn segments(dir: &Path, pids: &[u32]) -> Result<Vec<SegmentJson>, Failure> {
@@ -116,7 +149,7 @@ fn coverage_table(rows: &Ports<(String, PortBytes, PortBytes)>, seconds: f64) ->
         t.row(row);
     }
     format!(
-        "\nBytes in {seconds} s: seen by the library, chunks of multi-path for what they are, and by the port's own counters, which hold headers, too, and whatever \
+        "\nBytes in {seconds:.1} s: seen by the library, chunks of multi-path for what they are, and by the port's own counters, which hold headers, too, and whatever \
          other\nprocesses and peers' one-sided transfers moved\n{}",
         t.text("  ")
     )

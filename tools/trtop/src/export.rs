@@ -137,7 +137,10 @@ fn cannot_write(path: &Path, e: &io::Error) -> Failure {
 }
 
 /// Writes a file that is there complete or not at all: a temporary one beside it takes its name when it is finished.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+///
+/// # Errors
+/// As the system says.
+pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     if path.exists() && !path.is_file() {
         // A pipe or a device is written, not replaced.
         return std::fs::write(path, text);

@@ -1,13 +1,16 @@
 //! What a screen shows: every process's counters at one moment, and those of the refresh before for the rates.
 
+use crate::extra::Extra;
 use crate::history::History;
+use crate::replay;
+use crate::stuck::{LISTED_NS, Watch};
 use std::path::PathBuf;
 use telereduce::shm::model::{LaneView, Line, Model, PortView, QpView, index};
 use telereduce::shm::multipath::MultipathView;
 use telereduce::shm::snapshot::{Details, ErrorJson, Missed, Object};
 
 /// One refresh. Drawing only reads it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Frame {
     /// CLOCK_REALTIME of the refresh, ns.
     pub realtime_ns: u64,
@@ -23,8 +26,12 @@ pub struct Frame {
     pub denied: usize,
     /// Why there is nothing to show at all.
     pub problem: Option<String>,
+    /// What `trtop doctor` says, line by line, if it was asked for.
+    pub doctor: Vec<String>,
     /// More about one row, if it was asked for.
     pub detail: Option<Detail>,
+    /// Where a replay is; `None` = this is live.
+    pub replay: Option<replay::Position>,
 }
 
 /// A file that cannot be shown.
@@ -46,6 +53,7 @@ pub struct RowId {
 }
 
 /// More about one row.
+#[derive(Clone)]
 pub struct Detail {
     /// The row.
     pub row: RowId,
@@ -53,10 +61,12 @@ pub struct Detail {
     pub details: Details,
     /// The last error that was not a flush; QPs only.
     pub last_error: Option<ErrorJson>,
+    /// The refreshes since the row is looked at; of a port, those since it is there.
+    pub history: History,
 }
 
 /// One process.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Process {
     /// Given by the sampler when it opened the segment; never used twice.
     pub id: u64,
@@ -90,6 +100,14 @@ pub struct Process {
     pub lane_names: Vec<(String, String)>,
     /// By port index.
     pub history: Vec<History>,
+    /// Since when each QP stands still.
+    pub watch: Watch,
+    /// CLOCK_REALTIME of its refresh, ns.
+    pub at_ns: u64,
+    /// Positions in [`Model::qps`] of those that failed, or stand still.
+    pub troubled: Vec<u32>,
+    /// What the view shows besides.
+    pub extra: Extra,
 }
 
 /// Differences per second.
@@ -167,6 +185,31 @@ impl Process {
         }
     }
 
+    /// Takes the counters as those of time `now_ns`: since when QPs stand still, and which ones are to be listed for it.
+    pub fn take_stock(&mut self, now_ns: u64) {
+        self.at_ns = now_ns;
+        self.watch.note(&self.now.qps, now_ns);
+        let troubled = |q: &QpView| {
+            let failed = q.line.send.wr_failed > 0 || q.line.recv.wr_failed > 0;
+            failed || self.stuck_ns(q) >= LISTED_NS
+        };
+        self.troubled = (0..).zip(&self.now.qps).filter(|(_, q)| troubled(q)).map(|(at, _)| at).collect();
+    }
+
+    /// For how long a QP has had sends outstanding of which none completed, ns: as its process's watch says, else as was seen
+    /// from here.
+    pub fn stuck_ns(&self, q: &QpView) -> u64 {
+        if !self.alive || !q.live {
+            return 0;
+        }
+        let since = |ns: u64| self.at_ns.saturating_sub(ns);
+        let seen = self.watch.stuck_ns(q, self.at_ns);
+        match q.stalls {
+            None => seen,
+            Some(s) => s.stalled_ns.map_or_else(|| s.oldest_ns.map_or(0, |o| seen.min(since(o))), since),
+        }
+    }
+
     /// What multi-path does to a QP; `None` where it is off.
     pub fn multipath_of(&self, q: &QpView) -> Option<&MultipathView> {
         self.now.multipath_of(q.index)
@@ -224,6 +267,11 @@ impl Frame {
     /// The process with this id.
     pub fn process(&self, id: u64) -> Option<&Process> {
         self.processes.iter().find(|p| p.id == id)
+    }
+
+    /// Whether its processes are of several hosts.
+    pub fn several_hosts(&self) -> bool {
+        self.processes.windows(2).any(|p| p[0].host != p[1].host)
     }
 
     /// Sums of all ports of the living. What the dead had outstanding is no load on anything any more.

@@ -31,8 +31,20 @@ pub enum Action {
     Faster,
     /// Refresh less often.
     Slower,
-    /// Show or hide more about the selected row.
+    /// Show more about the selected row, all of it with charts, or nothing.
     Detail,
+    /// Rows by rank, or not.
+    ByRank,
+    /// Peers as a matrix or a list.
+    Matrix,
+    /// Other columns of the matrix.
+    Across(isize),
+    /// Hide the column that the list is sorted by.
+    Hide,
+    /// Show every column.
+    ShowAll,
+    /// Obey the mouse, or leave it to the terminal.
+    Mouse,
     /// Select another row.
     Move(Move),
     /// Of a replay: go elsewhere.
@@ -93,8 +105,8 @@ pub const KEYS: &[Binding] = &[
         actions: &[(K::F(1), A::Help), (K::Char('?'), A::Help), (K::Char('h'), A::Help)],
     },
     Binding {
-        keys: "Tab Shift-Tab 1 2 3 4",
-        help: "next list, list before; ports, QPs, peers, paths (where multi-path is on)",
+        keys: "Tab Shift-Tab 1 to 8",
+        help: "next view, the one before, that one (4: with multi-path)",
         footer: Some(("Tab", "view")),
         actions: &[
             (K::Tab, A::NextView),
@@ -103,11 +115,15 @@ pub const KEYS: &[Binding] = &[
             (K::Char('2'), A::View(1)),
             (K::Char('3'), A::View(2)),
             (K::Char('4'), A::View(3)),
+            (K::Char('5'), A::View(4)),
+            (K::Char('6'), A::View(5)),
+            (K::Char('7'), A::View(6)),
+            (K::Char('8'), A::View(7)),
         ],
     },
     Binding {
         keys: "/",
-        help: "filter: part of device, peer, QP number, command, pid or rank; Esc clears it",
+        help: "filter by device, peer, QP, command, host, pid, rank",
         footer: Some(("/", "filter")),
         actions: &[(K::Char('/'), A::Filter)],
     },
@@ -137,9 +153,33 @@ pub const KEYS: &[Binding] = &[
     },
     Binding {
         keys: "Enter",
-        help: "more about the selected row: opcodes, errors by status, latency",
+        help: "more about the row; again: charts; again: the list alone",
         footer: Some(("Enter", "more")),
         actions: &[(K::Enter, A::Detail)],
+    },
+    Binding {
+        keys: "g",
+        help: "rows by host and rank, or all together",
+        footer: None,
+        actions: &[(K::Char('g'), A::ByRank)],
+    },
+    Binding {
+        keys: "m, [ ]",
+        help: "peers as a matrix or a list; its columns (live Left Right)",
+        footer: None,
+        actions: &[(K::Char('m'), A::Matrix), (K::Char('['), A::Across(-1)), (K::Char(']'), A::Across(1))],
+    },
+    Binding {
+        keys: "x X",
+        help: "hide the column that is sorted by; show every column",
+        footer: None,
+        actions: &[(K::Char('x'), A::Hide), (K::Char('X'), A::ShowAll)],
+    },
+    Binding {
+        keys: "M",
+        help: "the mouse is for trtop, or for the terminal to select",
+        footer: None,
+        actions: &[(K::Char('M'), A::Mouse)],
     },
     Binding {
         keys: "Up Down k j",
@@ -165,7 +205,7 @@ pub const KEYS: &[Binding] = &[
     },
     Binding {
         keys: "Left Right , .",
-        help: "replay: a second back, on; a frame back, on (PgUp PgDn: a minute; Home End: its ends)",
+        help: "replay: a second, a frame (PgUp PgDn: a minute; Home End)",
         footer: None,
         actions: &[
             (K::Left, A::Seek(Seek::Seconds(-1))),
@@ -222,6 +262,14 @@ mod tests {
         let all: Vec<KeyCode> = KEYS.iter().flat_map(|b| b.actions).map(|(k, _)| *k).collect();
         for (i, k) in all.iter().enumerate() {
             assert!(!all[..i].contains(k), "{k:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_fits_80_columns() {
+        let keys = KEYS.iter().map(|b| b.keys.len()).max().unwrap();
+        for b in KEYS {
+            assert!(keys + b.help.len() + 2 <= 80, "{}", b.help);
         }
     }
 

@@ -1,7 +1,7 @@
 //! trtop: what people look at, the last step of the data's way.
 //!
 //! ```text
-//! segments -> sampler (copies, differences) -> Frame -> ui (draws it)      trtop
+//! segments -> sampler (copies, differences) -> Frame -> feed -> ui (draws it)      trtop
 //!          -> snapshot (the documented JSON) -> export                     trtop dump
 //!                                       -> serve (as OpenMetrics)       trtop serve
 //! Prometheus, which scraped that        -> fleet                        trtop fleet
@@ -10,7 +10,7 @@
 //!          -> inspect (state of each file)   -> ls, clean                  trtop ls, trtop clean
 //! ```
 //!
-//! Sampling and drawing are apart: a view draws a [`frame::Frame`] and reads nothing else, and a frame is built from
+//! Sampling and drawing are apart, each in its thread: a view draws a [`frame::Frame`] and reads nothing else, and a frame is built from
 //! copies, so nothing that a program or a damaged file does can stop a draw half way.
 
 #![deny(unsafe_code)]
@@ -24,6 +24,8 @@ pub mod csv;
 pub mod doctor;
 pub mod error;
 pub mod export;
+pub mod extra;
+pub mod feed;
 pub mod fleet;
 pub mod frame;
 pub mod help;
@@ -41,6 +43,8 @@ pub mod rows;
 pub mod run;
 pub mod sampler;
 pub mod serve;
+pub mod settings;
+pub mod stuck;
 pub mod text_table;
 pub mod ui;
 pub mod units;

@@ -3,9 +3,10 @@
 use crate::app::App;
 use crate::cli::{At, ReplayArgs};
 use crate::error::Outcome;
+use crate::feed::{Ask, Source, Want};
 use crate::frame::{Frame, RowId};
 use crate::keys::Seek;
-use crate::live::{self, Source};
+use crate::live;
 use crate::recording::player::Player;
 use crate::sampler::Sampler;
 use crate::ui::theme::Theme;
@@ -26,13 +27,14 @@ const BEFORE: u32 = 40;
 pub fn run(o: &ReplayArgs) -> Outcome {
     let player = Player::open(&o.file)?;
     live::needs_terminal("a replay", "trtop export")?;
-    let mut app = App::new(Duration::from_secs_f64(o.every), Theme::from_environment());
+    let mut app = App::new(Duration::from_secs(1), Theme::from_environment());
     app.paused = o.pause;
     let mut replay = Replay::new(player, &o.file, &o.pid, o.speed);
     if let Some(at) = o.at {
         replay.time_ns = replay.moment(at);
     }
-    live::show(&mut replay, app)
+    app.replay = Some(replay.position());
+    live::show(replay, app, o.every)
 }
 
 /// Where a replay is.
@@ -101,6 +103,16 @@ impl Replay {
         (frames[0].time_ns, frames[frames.len() - 1].time_ns)
     }
 
+    fn position(&self) -> Position {
+        let (first, end) = self.ends();
+        Position {
+            file: self.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            at_s: self.time_ns.saturating_sub(first) as f64 / NS,
+            length_s: end.saturating_sub(first) as f64 / NS,
+            speed: self.speed,
+        }
+    }
+
     /// A moment of the recording; one before or after it is its first or last.
     fn moment(&self, at: At) -> u64 {
         let (first, last) = self.ends();
@@ -148,19 +160,20 @@ impl Replay {
     }
 
     /// Shows `frame` and, for rates and sparklines, what was before it.
-    fn jump(&mut self, to: usize, every: Duration, want: Option<RowId>) -> Frame {
+    fn jump(&mut self, to: usize, want: Want) -> Frame {
         self.sampler = Sampler::of_recording(self.player.stage().dir(), &self.pids, &self.player.index().about.host);
         let time = self.player.frames()[to].time_ns;
         let mut frame = Frame::default();
         let mut last = None;
         for n in (1..=BEFORE).rev() {
-            let before = self.player.frame_at(moved(time, -(every * n).as_secs_f64()));
+            let before = self.player.frame_at(moved(time, -(want.every * n).as_secs_f64()));
             if before < to && last != Some(before) {
                 last = Some(before);
-                frame = self.step(frame, before, None);
+                frame = self.step(frame, before, want.row);
             }
         }
-        self.step(frame, to, want)
+        self.sampler.view = want.view;
+        self.step(frame, to, want.row)
     }
 }
 
@@ -170,32 +183,32 @@ fn moved(time_ns: u64, by_s: f64) -> u64 {
 }
 
 impl Source for Replay {
-    fn sample(&mut self, last: Frame, app: &mut App) -> Frame {
-        let now = Instant::now();
-        // Not what passed during a pause.
-        let passed = (now - self.moved).min(app.every.mul_f64(1.5));
-        self.moved = now;
-        let sought = self.obey(std::mem::take(&mut app.seeks));
-        let (first, end) = self.ends();
-        if !sought && !app.paused && self.shown.is_some() {
-            self.time_ns = moved(self.time_ns, passed.as_secs_f64() * self.speed).min(end.max(first));
+    fn frame(&mut self, ask: Ask, last: Frame) -> Frame {
+        let want = ask.want();
+        self.sampler.view = want.view;
+        let sought = match ask {
+            Ask::Look(_) => return self.sampler.detail(last, want.row),
+            Ask::Seek(_, seeks) => self.obey(seeks),
+            Ask::Sample(_) => {
+                // Not what passed during a pause.
+                let passed = self.moved.elapsed().min(want.every.mul_f64(1.5));
+                if self.shown.is_some() {
+                    let (first, end) = self.ends();
+                    self.time_ns = moved(self.time_ns, passed.as_secs_f64() * self.speed).min(end.max(first));
+                }
+                self.moved = Instant::now();
+                false
+            }
+        };
+        if sought {
+            self.moved = Instant::now();
         }
         let to = self.player.frame_at(self.time_ns);
         let frame = match self.shown {
-            Some(shown) if shown == to => self.sampler.detail(last, app.wanted()),
-            Some(shown) if shown < to && !sought => self.step(last, to, app.wanted()),
-            _ => self.jump(to, app.every, app.wanted()),
+            Some(shown) if shown == to => self.sampler.detail(last, want.row),
+            Some(shown) if shown < to && !sought => self.step(last, to, want.row),
+            _ => self.jump(to, want),
         };
-        app.replay = Some(Position {
-            file: self.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            at_s: self.time_ns.saturating_sub(first) as f64 / NS,
-            length_s: end.saturating_sub(first) as f64 / NS,
-            speed: self.speed,
-        });
-        frame
-    }
-
-    fn detail(&mut self, frame: Frame, want: Option<RowId>) -> Frame {
-        self.sampler.detail(frame, want)
+        Frame { replay: Some(self.position()), ..frame }
     }
 }

@@ -5,7 +5,7 @@ use crate::frame::{Frame, Process, Rates, RowId};
 use std::cmp::Ordering;
 use telereduce::multipath::single::Single;
 use telereduce::shm::model::{LaneView, Line, PeerView, PortView, QpView};
-use telereduce::shm::snapshot::Object;
+use telereduce::shm::snapshot::{ErrorJson, LatencyJson, Object};
 
 /// The lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,40 @@ pub enum View {
     Peers = 2,
     /// Paths: the lanes of multi-path, and the QPs that it leaves on one path.
     Paths = 3,
+    /// Latency of ports and peers.
+    Latency = 4,
+    /// QPs with errors, and those that stand still.
+    Errors = 5,
+    /// Completion events.
+    Events = 6,
+    /// What is seen, and what is not.
+    Doctor = 7,
 }
 
 impl View {
     /// All, in the order of Tab.
-    pub const ALL: [View; 4] = [View::Ports, View::Qps, View::Peers, View::Paths];
+    pub const ALL: [View; 8] =
+        [View::Ports, View::Qps, View::Peers, View::Paths, View::Latency, View::Errors, View::Events, View::Doctor];
+
+    /// Its tab.
+    pub fn title(self) -> &'static str {
+        ["Ports", "QPs", "Peers", "Paths", "Latency", "Errors", "Events", "Doctor"][self as usize]
+    }
+
+    /// Its tab where there is little room.
+    pub fn short(self) -> &'static str {
+        ["Ports", "QPs", "Peers", "Paths", "Lat", "Err", "Ev", "Doc"][self as usize]
+    }
+
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        ["ports", "qps", "peers", "paths", "latency", "errors", "events", "doctor"][self as usize]
+    }
+
+    /// The view of this name.
+    pub fn named(name: &str) -> Option<View> {
+        View::ALL.into_iter().find(|v| v.name() == name)
+    }
 }
 
 /// What a row is about.
@@ -58,6 +87,17 @@ impl<'a> Row<'a> {
             View::Ports => Item::Port(process.now.ports.get(position)?),
             View::Qps => Item::Qp(process.now.qps.get(position)?),
             View::Peers => Item::Peer(process.now.peers.get(position)?),
+            View::Latency => match position.checked_sub(process.now.ports.len()) {
+                None => Item::Port(&process.now.ports[position]),
+                Some(position) => {
+                    return Some(Row { process, position, item: Item::Peer(process.now.peers.get(position)?) });
+                }
+            },
+            View::Errors => {
+                let position = *process.troubled.get(position)? as usize;
+                return Some(Row { process, position, item: Item::Qp(process.now.qps.get(position)?) });
+            }
+            View::Events | View::Doctor => return None,
             View::Paths => match position.checked_sub(process.now.lanes.len()) {
                 None => Item::Lane(&process.now.lanes[position]),
                 Some(i) => {
@@ -94,6 +134,8 @@ impl<'a> Row<'a> {
                 let i = self.process.single.binary_search(&(self.position as u32)).ok()?;
                 Some(self.process.now.lanes.len() + i)
             }
+            (View::Latency, Item::Peer(_)) => Some(self.process.now.ports.len() + self.position),
+            (View::Errors, Item::Qp(_)) => self.process.troubled.binary_search(&(self.position as u32)).ok(),
             _ => Some(self.position),
         }
     }
@@ -166,6 +208,31 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// Its latency, where the view wants it.
+    pub fn latency(&self) -> Option<&'a LatencyJson> {
+        match self.item {
+            Item::Port(_) => self.process.extra.ports.get(self.position),
+            Item::Peer(_) => self.process.extra.peers.get(self.position),
+            _ => None,
+        }
+    }
+
+    /// The last error of a QP, where the view wants it.
+    pub fn last_error(&self) -> Option<&'a ErrorJson> {
+        match self.item {
+            Item::Qp(q) => self.process.extra.error_of(q.index),
+            _ => None,
+        }
+    }
+
+    /// For how long a QP has had sends outstanding of which none completed, ns.
+    pub fn stuck_ns(&self) -> u64 {
+        match self.item {
+            Item::Qp(q) => self.process.stuck_ns(q),
+            _ => 0,
+        }
+    }
+
     /// Whether the object still exists.
     pub fn alive(&self) -> bool {
         self.process.alive
@@ -186,7 +253,16 @@ impl Filter {
         Filter(text.trim().to_lowercase())
     }
 
-    fn has(&self, text: &str) -> bool {
+    /// Whether it lets everything through.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `text` has it.
+    pub fn has(&self, text: &str) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
         if text.is_ascii() && self.0.is_ascii() {
             let (t, f) = (text.as_bytes(), self.0.as_bytes());
             return t.windows(f.len()).any(|w| w.eq_ignore_ascii_case(f));
@@ -194,9 +270,11 @@ impl Filter {
         text.to_lowercase().contains(&self.0)
     }
 
-    fn process_has(&self, p: &Process) -> bool {
+    /// Whether the process itself has it.
+    pub fn process_has(&self, p: &Process) -> bool {
         self.has(&p.command)
             || self.has(&p.pid.to_string())
+            || self.has(&p.host)
             || p.rank.is_some_and(|r| self.has(&r.to_string()) || self.has(&format!("rank {r}")))
     }
 
@@ -226,6 +304,8 @@ pub struct Rows<'a> {
     view: View,
     sort: Sort,
     keyed: Vec<(Key<'a>, (u32, u32))>,
+    /// Place of each process by rank; empty where that does not matter.
+    groups: Vec<u32>,
 }
 
 impl<'a> Rows<'a> {
@@ -239,6 +319,9 @@ impl<'a> Rows<'a> {
                 View::Qps => p.now.qps.len(),
                 View::Peers => p.now.peers.len(),
                 View::Paths => p.now.lanes.len() + p.single.len(),
+                View::Latency => p.now.ports.len() + p.now.peers.len(),
+                View::Errors => p.troubled.len(),
+                View::Events | View::Doctor => 0,
             };
             let all = filter.0.is_empty() || filter.process_has(p);
             keyed.reserve(n);
@@ -250,7 +333,22 @@ impl<'a> Rows<'a> {
                 }
             }
         }
-        Rows { frame, view, sort, keyed }
+        Rows { frame, view, sort, keyed, groups: Vec::new() }
+    }
+
+    /// Those of a rank stand together, in the order of host, rank and pid; sorted are those of a rank.
+    pub fn by_rank(mut self) -> Rows<'a> {
+        let key = |i: &u32| {
+            let p = &self.frame.processes[*i as usize];
+            (p.host.as_str(), p.rank.unwrap_or(u64::MAX), p.pid)
+        };
+        let mut order: Vec<u32> = (0..self.frame.processes.len() as u32).collect();
+        order.sort_by(|a, b| key(a).cmp(&key(b)));
+        self.groups = vec![0; order.len()];
+        for (place, i) in (0..).zip(order) {
+            self.groups[i as usize] = place;
+        }
+        self
     }
 
     /// How many.
@@ -273,7 +371,7 @@ impl<'a> Rows<'a> {
         let mut before = 0;
         for k in &self.keyed {
             present |= k.1 == at;
-            before += usize::from(order(self.sort.descending, k, &own) == Ordering::Less);
+            before += usize::from(order(&self.groups, self.sort.descending, k, &own) == Ordering::Less);
         }
         present.then_some(before)
     }
@@ -285,8 +383,8 @@ impl<'a> Rows<'a> {
         if start == end {
             return Vec::new();
         }
-        let d = self.sort.descending;
-        let by = |a: &(Key, (u32, u32)), b: &(Key, (u32, u32))| order(d, a, b);
+        let (d, groups) = (self.sort.descending, &self.groups);
+        let by = |a: &(Key, (u32, u32)), b: &(Key, (u32, u32))| order(groups, d, a, b);
         if end < self.keyed.len() {
             self.keyed.select_nth_unstable_by(end - 1, by);
         }
@@ -299,9 +397,10 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// By key; equal ones stay in the order of processes and records, whatever the direction.
-fn order(descending: bool, a: &(Key, (u32, u32)), b: &(Key, (u32, u32))) -> Ordering {
+/// By group and key; equal ones stay in the order of processes and records, whatever the direction.
+fn order(groups: &[u32], descending: bool, a: &(Key, (u32, u32)), b: &(Key, (u32, u32))) -> Ordering {
     let o = a.0.order(&b.0);
     let o = if descending { o.reverse() } else { o };
-    o.then(a.1.cmp(&b.1))
+    let group = |k: &(Key, (u32, u32))| groups.get(k.1.0 as usize);
+    group(a).cmp(&group(b)).then(o).then(a.1.cmp(&b.1))
 }

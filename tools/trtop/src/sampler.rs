@@ -1,7 +1,11 @@
 //! Copies all segments and makes a [`Frame`] of them.
 
+use crate::doctor;
+use crate::extra::Extra;
+use crate::feed::{self, Ask};
 use crate::frame::{Broken, Detail, Frame, Process, RowId, port_text};
 use crate::history::History;
+use crate::rows::{Item, Row, View};
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
 use std::io;
@@ -15,6 +19,8 @@ use telereduce::shm::snapshot::details;
 
 /// Details are copied at most this often.
 const DETAILS_EVERY: Duration = Duration::from_millis(500);
+/// `trtop doctor` examines at most this often.
+const DOCTOR_EVERY: Duration = Duration::from_secs(2);
 /// A segment that its process has not finished creating is not worth a word before.
 const CREATION: Duration = Duration::from_secs(2);
 
@@ -28,6 +34,10 @@ pub struct Sampler {
     sources: HashMap<PathBuf, Source>,
     detail_copied: Option<(RowId, Duration)>,
     clock: Clock,
+    /// What the view shows besides counters is read with each refresh.
+    pub view: View,
+    extra_copied: Option<(View, Duration)>,
+    doctor: Option<doctor::Look>,
 }
 
 /// Whose time it is.
@@ -60,6 +70,9 @@ impl Sampler {
             sources: HashMap::new(),
             detail_copied: None,
             clock: Clock::Live(Instant::now()),
+            view: View::Ports,
+            extra_copied: None,
+            doctor: None,
         }
     }
 
@@ -77,6 +90,14 @@ impl Sampler {
         match self.clock {
             Clock::Live(start) => start.elapsed(),
             Clock::Recorded(ns) => Duration::from_nanos(ns),
+        }
+    }
+
+    /// Whether what was copied at `at` still does. A recording may stand still, and each of its frames is shown as it was.
+    fn is_fresh(&self, at: Duration, every: Duration) -> bool {
+        match self.clock {
+            Clock::Live(_) => self.now().saturating_sub(at) < every,
+            Clock::Recorded(_) => self.now() == at,
         }
     }
 
@@ -101,6 +122,7 @@ impl Sampler {
             },
             host: self.host.clone(),
             dir: self.dir.clone(),
+            doctor: std::mem::take(&mut last.doctor),
             detail: last.detail.take(),
             ..Frame::default()
         };
@@ -117,7 +139,7 @@ impl Sampler {
             if !self.pids.is_empty() && !self.pids.contains(&f.pid) {
                 continue;
             }
-            match self.refresh(f, &mut known) {
+            match self.refresh(f, &mut known, frame.realtime_ns) {
                 Ok((source, process)) => {
                     frame.processes.push(process);
                     sources.insert(f.path.clone(), source);
@@ -131,11 +153,17 @@ impl Sampler {
             }
         }
         self.sources = sources;
+        keep_history(&mut frame);
         self.detail(frame, want)
     }
 
     /// Copies one segment anew, opening it if need be.
-    fn refresh(&mut self, f: &Found, known: &mut HashMap<u64, Process>) -> Result<(Source, Process), ReadError> {
+    fn refresh(
+        &mut self,
+        f: &Found,
+        known: &mut HashMap<u64, Process>,
+        now_ns: u64,
+    ) -> Result<(Source, Process), ReadError> {
         let meta = std::fs::symlink_metadata(&f.path)?;
         let file = (meta.dev(), meta.ino());
         match self.sources.remove(&f.path).filter(|s| s.file == file) {
@@ -145,7 +173,7 @@ impl Sampler {
                 let now = self.now();
                 p.interval_s = now.saturating_sub(s.copied).as_secs_f64();
                 s.copied = now;
-                update(&mut p, &s.reader);
+                update(&mut p, &s.reader, now_ns);
                 Ok((s, p))
             }
             None => {
@@ -154,7 +182,7 @@ impl Sampler {
                 let reader = Reader::from_file(opened)?;
                 let id = self.id(&reader);
                 let mut p = Process { id, ..Process::default() };
-                update(&mut p, &reader);
+                update(&mut p, &reader, now_ns);
                 Ok((Source { id, file: (meta.dev(), meta.ino()), reader, copied: self.now() }, p))
             }
         }
@@ -163,7 +191,44 @@ impl Sampler {
     /// `frame` with the details of row `want`.
     pub fn detail(&mut self, mut frame: Frame, want: Option<RowId>) -> Frame {
         self.fill_detail(&mut frame, want);
+        self.fill_extra(&mut frame);
         frame
+    }
+
+    /// Reads what the view shows besides counters. What cannot be read is empty: the next refresh tells why.
+    fn fill_extra(&mut self, frame: &mut Frame) {
+        let every = if self.view == View::Doctor { DOCTOR_EVERY } else { DETAILS_EVERY };
+        if self.extra_copied.is_some_and(|(view, at)| view == self.view && self.is_fresh(at, every)) {
+            return;
+        }
+        self.extra_copied = Some((self.view, self.now()));
+        // What a device is hooked by now says nothing of a recording.
+        if self.view == View::Doctor && matches!(self.clock, Clock::Live(_)) {
+            frame.doctor = self.examine();
+            return;
+        }
+        let mut readers: HashMap<u64, &mut Reader> = self.sources.values_mut().map(|s| (s.id, &mut s.reader)).collect();
+        for p in &mut frame.processes {
+            let Some(r) = readers.get_mut(&p.id) else { continue };
+            p.extra = match self.view {
+                View::Latency if r.refresh_details().is_ok() => Extra::latency(r, &p.now),
+                View::Errors if !p.troubled.is_empty() && r.refresh_details().is_ok() => Extra::errors(r, &p.now),
+                View::Events if r.refresh_events().is_ok() => Extra::events(r),
+                _ => Extra::default(),
+            };
+        }
+    }
+
+    fn examine(&mut self) -> Vec<String> {
+        let lines = |text: &str| text.lines().map(str::to_string).collect();
+        match doctor::look(&self.dir, &self.pids) {
+            Ok(now) => {
+                let report = doctor::report(self.doctor.as_ref().unwrap_or(&now), &now, &self.pids);
+                self.doctor = Some(now);
+                lines(&report.text)
+            }
+            Err(e) => lines(&e.message),
+        }
     }
 
     fn fill_detail(&mut self, frame: &mut Frame, want: Option<RowId>) {
@@ -174,26 +239,54 @@ impl Sampler {
         };
         let fresh = self
             .detail_copied
-            .is_some_and(|(shown, at)| shown.process == row.process && self.now().saturating_sub(at) < DETAILS_EVERY);
+            .is_some_and(|(shown, at)| shown.process == row.process && self.is_fresh(at, DETAILS_EVERY));
         if fresh && frame.detail.as_ref().is_some_and(|d| d.row == row) {
             return;
         }
-        frame.detail = None;
+        let history = frame.detail.take().filter(|d| d.row == row).map(|d| d.history).unwrap_or_default();
         let Some(p) = frame.process(row.process) else { return };
         let Some(s) = self.sources.values_mut().find(|s| s.id == row.process) else { return };
         if !fresh && s.reader.refresh_details().is_err() {
             return;
         }
         let (details, last_error) = details(&s.reader, &p.now, row.object);
-        frame.detail = Some(Detail { row, details, last_error });
+        frame.detail = Some(Detail { row, details, last_error, history });
         if !fresh {
             self.detail_copied = Some((row, self.now()));
         }
     }
 }
 
+impl feed::Source for Sampler {
+    fn frame(&mut self, ask: Ask, last: Frame) -> Frame {
+        let want = ask.want();
+        self.view = want.view;
+        match ask {
+            Ask::Look(_) => self.detail(last, want.row),
+            Ask::Sample(_) | Ask::Seek(..) => self.sample(last, want.row),
+        }
+    }
+}
+
+/// The past of the row that is looked at goes on; that of a port is kept whoever looks.
+fn keep_history(frame: &mut Frame) {
+    let Some(mut d) = frame.detail.take() else { return };
+    let row = Row::find(frame, d.row).map(|row| match row.item {
+        Item::Port(_) => row.process.history.get(row.position).cloned().unwrap_or_default(),
+        _ => {
+            let mut history = std::mem::take(&mut d.history);
+            history.push(row.line().send.wr_outstanding, row.rates().map(|r| r.send_bytes + r.recv_bytes));
+            history
+        }
+    });
+    if let Some(history) = row {
+        d.history = history;
+        frame.detail = Some(d);
+    }
+}
+
 /// Takes the reader's copy into `p`.
-fn update(p: &mut Process, r: &Reader) {
+fn update(p: &mut Process, r: &Reader, now_ns: u64) {
     let h = r.header();
     p.alive = r.is_alive();
     p.pid = h.pid.load(Relaxed);
@@ -216,6 +309,7 @@ fn update(p: &mut Process, r: &Reader) {
         let rates = p.port_rates(i).map(|r| r.send_bytes + r.recv_bytes);
         p.history[i].push(p.now.ports[i].line.send.wr_outstanding, rates);
     }
+    p.take_stock(now_ns);
 }
 
 /// Time since the file was last changed; no time if that cannot be known.

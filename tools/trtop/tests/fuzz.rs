@@ -45,6 +45,9 @@ fn look(dir: &Path, bytes: &[u8]) {
     app.detail = true;
     for view in View::ALL {
         app.view = view;
+        app.whole ^= true;
+        app.matrix ^= true;
+        sampler.view = view;
         app.moves.push(Move::Rows(1));
         draw(&mut app, &frame, 80, 24);
         frame = sampler.sample(frame, app.wanted());

@@ -1,98 +1,21 @@
 //! Recordings: what was recorded comes back exactly, however the file was hurt.
 
+#[path = "support/recorded.rs"]
+mod recorded;
 mod support;
 
 use proptest::prelude::*;
-use ratatui::buffer::Buffer;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::layout::Rect;
-use std::path::{Path, PathBuf};
+use recorded::{EVERY_NS, START_NS, about, good, json, written};
+use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::time::Duration;
-use support::{Made, segment, who};
-use telereduce::shm::reader::Reader;
-use telereduce::shm::snapshot::{self, SegmentJson, Snapshot};
-use trtop::app::App;
-use trtop::frame::Frame;
-use trtop::live::Source;
+use support::{segment, who};
+use telereduce::shm::snapshot::Snapshot;
 use trtop::recording::file::{self, HEAD_BYTES};
 use trtop::recording::live::Segments;
 use trtop::recording::player::Player;
 use trtop::recording::snapshots::Snapshots;
 use trtop::recording::writer::Writer;
-use trtop::replay::Replay;
-use trtop::ui::{self, theme::Theme};
-
-/// Frames of a recording are this far apart, in the tests' own time.
-const EVERY_NS: u64 = 100_000_000;
-const START_NS: u64 = 1_764_000_000_000_000_000;
-
-fn about() -> file::About {
-    trtop::record::about(Duration::from_nanos(EVERY_NS))
-}
-
-fn json(s: &SegmentJson) -> serde_json::Value {
-    serde_json::to_value(s).unwrap()
-}
-
-/// What a reader of the segment says, as the recorder's copy has it.
-fn now(path: &Path) -> SegmentJson {
-    let mut r = Reader::open(path).unwrap();
-    let mut s = snapshot::segment(&mut r, true).unwrap();
-    s.events.clear();
-    s
-}
-
-/// Two processes for a while; one comes later, the other dies and goes. With what each frame is to show.
-fn record(dir: &Path, file: &Path) -> Vec<Vec<SegmentJson>> {
-    let mut writer = Writer::open(file, &about(), false).unwrap();
-    let mut segments = Segments::new(dir, &[], false);
-    let mut a = segment(dir, &who(4000, "ib_write_bw, \"quoted\"", Some(3)), 3);
-    let mut b: Option<Made> = None;
-    let mut shown = Vec::new();
-    for frame in 0..8u64 {
-        match frame {
-            2 => b = Some(segment(dir, &who(4001, "python train.py", None), 2)),
-            // More than fits 53 bits, and than 8 GiB.
-            4 => a.traffic(1, 3, 1 << 53 | 1, 3, 7000),
-            5 => a.die(),
-            7 => a.unlink(),
-            _ => {}
-        }
-        if frame < 5 {
-            a.traffic(0, 10 + frame, 65536, 9, 3000);
-            a.failure(2, 12, 10);
-        }
-        b.iter().for_each(|b| b.traffic(1, 5, 4096, 4, 900));
-        // Until what is not in every frame is in this one, too.
-        while !segments.copy().unwrap() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        writer.write(START_NS + frame * EVERY_NS, &segments.images(), segments.denied, true).unwrap();
-        let there = [&a.path].into_iter().chain(b.as_ref().map(|b| &b.path)).filter(|p| p.exists());
-        shown.push(there.map(|p| now(p)).collect());
-    }
-    writer.finish().unwrap();
-    shown
-}
-
-/// A recording and what its frames show.
-fn good() -> &'static (Vec<u8>, Vec<Vec<SegmentJson>>) {
-    static GOOD: OnceLock<(Vec<u8>, Vec<Vec<SegmentJson>>)> = OnceLock::new();
-    GOOD.get_or_init(|| {
-        let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let file = out.path().join("r");
-        let shown = record(dir.path(), &file);
-        (std::fs::read(&file).unwrap(), shown)
-    })
-}
-
-fn written(dir: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
-    let path = dir.path().join("recording");
-    std::fs::write(&path, bytes).unwrap();
-    path
-}
 
 fn snapshots(path: &Path) -> (usize, Snapshots) {
     let player = Player::open(path).unwrap();
@@ -440,50 +363,4 @@ fn what_is_no_recording_is_named_with_what_is_wrong() {
     other[at..at + layout.len()].fill(b'9');
     std::fs::write(&path, with_checksums(other)).unwrap();
     assert!(err(&trtop(dir.path(), &["report", name])).contains("layout version"));
-}
-
-/// The screen of a replay.
-fn screen(a: &mut App, frame: &Frame) -> Vec<String> {
-    let area = Rect::new(0, 0, 80, 24);
-    let mut buf = Buffer::empty(area);
-    ui::draw(area, &mut buf, a, frame);
-    (0..24).map(|y| (0..80).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_string()).collect()
-}
-
-#[test]
-fn a_replay_draws_the_screens_of_then_wherever_one_goes() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = written(&dir, &good().0);
-    let mut replay = Replay::new(Player::open(&path).unwrap(), &path, &[], 1.0);
-    let mut a = App::new(Duration::from_millis(100), Theme::new(false));
-    a.paused = true;
-    let mut frame = replay.sample(Frame::default(), &mut a);
-    let s = screen(&mut a, &frame);
-    assert!(s[0].contains("1 live") && s[0].contains("REPLAY 0:00.0 of 0:00.7") && s[0].contains("PAUSED"), "{}", s[0]);
-    // A frame on: 9 WRs of 64 KiB in 0.1 s, by the recording's clock.
-    let mut press = |a: &mut App, code: KeyCode| {
-        a.key(KeyEvent::new(code, KeyModifiers::NONE));
-        frame = replay.sample(std::mem::take(&mut frame), a);
-        screen(a, &frame)
-    };
-    let s = press(&mut a, KeyCode::Char('.'));
-    assert!(s[0].contains("REPLAY 0:00.1 of 0:00.7"), "{}", s[0]);
-    assert!(s[4].contains("mlx5_0:1") && s[4].contains("47.2 Mb/s"), "{}", s[4]);
-    let s = press(&mut a, KeyCode::End);
-    assert!(s[0].contains("0:00.7 of 0:00.7 END") && s[0].contains("1 live"), "{}", s[0]);
-    assert!(s[4].contains("4001"), "{}", s[4]);
-    let s = press(&mut a, KeyCode::Char(','));
-    assert!(s[0].contains("1 live  1 dead"), "{}", s[0]);
-    let s = press(&mut a, KeyCode::Home);
-    assert!(s[0].contains("0:00.0 of") && s[0].contains("1 live") && s[4].contains("4000"), "{}", s[0]);
-    let s = press(&mut a, KeyCode::Char('>'));
-    assert!(s[0].contains("x2"), "{}", s[0]);
-    // Details are those of then, too.
-    a.view = trtop::rows::View::Qps;
-    press(&mut a, KeyCode::Char('/'));
-    a.filter = "1002".into();
-    press(&mut a, KeyCode::Enter);
-    press(&mut a, KeyCode::Enter);
-    let s = press(&mut a, KeyCode::Char('.'));
-    assert!(s.iter().any(|l| l.contains("RETRY_EXC_ERR 2")), "{}", s.join("\n"));
 }

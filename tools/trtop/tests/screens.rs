@@ -1,11 +1,13 @@
 //! What the live view shows: each list at 80x24 and 200x60, every kind of trouble, and every size of terminal.
 
+#[path = "support/screen.rs"]
+mod screen;
 mod support;
 
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
+use screen::{app, busy, draw, line, lines, press, screen};
 use std::path::Path;
 use std::time::Duration;
 use support::{segment, who};
@@ -13,64 +15,8 @@ use trtop::app::App;
 use trtop::frame::Frame;
 use trtop::rows::View;
 use trtop::sampler::Sampler;
-use trtop::ui::{self, theme::Theme};
-
-fn app() -> App {
-    App::new(Duration::from_secs(1), Theme::new(false))
-}
-
-fn press(a: &mut App, keys: &str) {
-    for c in keys.chars() {
-        let code = match c {
-            '\n' => KeyCode::Enter,
-            '\u{1b}' => KeyCode::Esc,
-            '\t' => KeyCode::Tab,
-            c => KeyCode::Char(c),
-        };
-        a.key(KeyEvent::new(code, KeyModifiers::NONE));
-    }
-}
-
-fn draw(a: &mut App, frame: &Frame, width: u16, height: u16) -> Buffer {
-    let area = Rect::new(0, 0, width, height);
-    let mut buf = Buffer::empty(area);
-    ui::draw(area, &mut buf, a, frame);
-    buf
-}
-
-fn lines(buf: &Buffer) -> Vec<String> {
-    (0..buf.area.height)
-        .map(|y| (0..buf.area.width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_string())
-        .collect()
-}
-
-fn screen(a: &mut App, frame: &Frame, width: u16, height: u16) -> Vec<String> {
-    lines(&draw(a, frame, width, height))
-}
-
-/// The line that holds `text`, which must be there.
-fn line<'a>(screen: &'a [String], text: &str) -> &'a str {
-    screen.iter().find(|l| l.contains(text)).unwrap_or_else(|| panic!("no {text:?} in\n{}", screen.join("\n")))
-}
-
-/// Two processes; the first has traffic between the two refreshes that are taken `ms` apart by the frame's own clock.
-fn busy(dir: &Path) -> (Sampler, Frame) {
-    let a = segment(dir, &who(4000, "ib_write_bw -d mlx5_0 node8", Some(3)), 4);
-    let b = segment(dir, &who(4001, "python train.py", None), 2);
-    a.traffic(0, 10, 65536, 4, 3000);
-    let mut sampler = Sampler::new(dir, &[]);
-    let frame = sampler.sample(Frame::default(), None);
-    a.traffic(0, 1000, 65536, 998, 3000);
-    a.failure(2, 12, 1 << 20);
-    let mut frame = sampler.sample(frame, None);
-    // As if exactly a tenth of a second had passed.
-    for p in &mut frame.processes {
-        p.interval_s = 0.1;
-    }
-    // Both live on until the test's process ends.
-    std::mem::forget((a, b));
-    (sampler, frame)
-}
+use trtop::ui;
+use trtop::ui::theme::Theme;
 
 #[test]
 fn ports_at_80x24() {
@@ -467,16 +413,63 @@ fn any_size_of_terminal_is_drawn() {
     let uid = rustix::process::geteuid().as_raw();
     std::fs::write(dir.path().join(format!("telereduce.{uid}.9")), [1; 9000]).unwrap();
     // Open details, help, a filter that is typed: every part of the screen.
-    for keys in ["1", "2", "3", "1\n", "2\n", "3\n", "?", "1/m", "2/no such row"] {
+    for keys in [
+        "1",
+        "2",
+        "3",
+        "1\n",
+        "2\n",
+        "3\n",
+        "?",
+        "1/m",
+        "2/no such row",
+        "3m",
+        "5",
+        "5\n",
+        "6",
+        "6\n\n",
+        "7",
+        "8",
+        "2\n\ng",
+    ] {
         let mut a = app();
         press(&mut a, keys);
         draw(&mut a, &frame, 80, 24);
+        sampler.view = a.view;
         frame = sampler.sample(frame, a.wanted());
         let sizes = (1..=30).flat_map(|w| (1..=30).map(move |h| (w, h)));
         let more = (31..=250).step_by(7).flat_map(|w| [1, 2, 5, 24, 60].map(|h| (w, h)));
         for (w, h) in sizes.chain(more) {
             press(&mut a, "j");
             draw(&mut a, &frame, w, h);
+        }
+    }
+}
+
+#[test]
+fn names_of_other_programs_cannot_break_the_screen() {
+    let dir = tempfile::tempdir().unwrap();
+    let hostile = "\u{1b}[31m\u{7}a\r\n\u{202e}b\u{200b}\u{301}宽字宽字宽字宽字宽字宽字宽字宽字宽字宽字宽字宽字宽字宽字宽字宽字\u{1f468}\u{200d}\u{1f469}";
+    segment(dir.path(), &who(4000, hostile, None), 2);
+    let mut sampler = Sampler::new(dir.path(), &[]);
+    let mut frame = sampler.sample(Frame::default(), None);
+    for keys in ["1", "2\n", "3m", "5", "7", "8", "1\n\n"] {
+        let mut a = app();
+        press(&mut a, keys);
+        sampler.view = a.view;
+        frame = sampler.detail(frame, a.wanted());
+        for w in 20..200 {
+            let b = draw(&mut a, &frame, w, 24);
+            let bad = |c: char| c.is_control() || matches!(c, '\u{200b}' | '\u{202e}');
+            for y in 0..24 {
+                let mut x = 0;
+                while x < w {
+                    let symbol = b[(x, y)].symbol();
+                    assert!(!symbol.contains(bad), "{symbol:?} at {x},{y} of {w}");
+                    x += (ratatui::text::Span::raw(symbol).width() as u16).max(1);
+                }
+                assert_eq!(x, w, "line {y} of {keys} is wider than the screen");
+            }
         }
     }
 }

@@ -71,7 +71,7 @@ fn watch(
             terminal.draw(|f| screen.draw(f.area(), f.buffer_mut(), old))?;
             drawn = Some(Instant::now());
         }
-        if !wait_for_input(GLANCE)? {
+        if !wait_for_input(None, GLANCE)? {
             return Ok(());
         }
         while event::poll(Duration::ZERO)? {

@@ -1,19 +1,23 @@
 //! The pane below the list: all counters of the selected row, by opcode, errors by status, latency.
 
-use super::{put, take_top};
+use super::{chart, put, take_top};
 use crate::app::App;
 use crate::frame::{Detail, Frame};
 use crate::rows::{Item, Row};
-use crate::units::{bytes, exact, latency, time_of_day};
+use crate::units::{bits_per_s, bytes, count, exact, latency, time_of_day};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 use telereduce::shm::model::Counters;
 
-/// Lines of the pane.
-pub fn height(rest: Rect) -> u16 {
-    (rest.height / 2).min(12)
+/// Lines of text that are left without charts, and those that charts need.
+const TEXT: u16 = 12;
+const CHARTS: u16 = 6;
+
+/// Lines of the pane; with charts, all but a few of the list's.
+pub fn height(rest: Rect, whole: bool) -> u16 {
+    if whole { rest.height.saturating_sub(6).max(rest.height / 2) } else { (rest.height / 2).min(TEXT) }
 }
 
 /// Draws the pane.
@@ -36,7 +40,27 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
     let text: Vec<Line> = (lines.into_iter())
         .map(|(label, text)| Line::from(vec![Span::styled(format!(" {label:<8}"), t.key()), Span::raw(text)]))
         .collect();
-    Paragraph::new(text).wrap(Wrap { trim: false }).render(rest, buf);
+    let text = Paragraph::new(text).wrap(Wrap { trim: false });
+    if app.whole && rest.height > CHARTS {
+        // On a low screen the text gives way: the charts say what its last lines do.
+        let lines = CHARTS.max(rest.height.saturating_sub(TEXT));
+        let charts = super::take_bottom(&mut rest, lines);
+        if let Some(d) = frame.detail.as_ref().filter(|d| d.row == row.id()) {
+            draw_charts(charts, buf, app, d);
+        }
+    }
+    text.render(rest, buf);
+}
+
+/// Latency to the left; what is outstanding and the bandwidth to the right.
+fn draw_charts(area: Rect, buf: &mut Buffer, app: &App, d: &Detail) {
+    let t = app.theme;
+    let [left, mut right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);
+    chart::histogram(left, buf, &d.details.latency_post_to_poll, t);
+    let half = right.height / 2;
+    let upper = take_top(&mut right, half);
+    chart::history(upper, buf, "outstanding WR", &d.history.outstanding, |v| count(v as u64), t, t.spark_out());
+    chart::history(right, buf, "bandwidth", &d.history.bytes_per_s, bits_per_s, t, t.spark_rate());
 }
 
 fn title(row: &Row) -> String {

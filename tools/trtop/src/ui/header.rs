@@ -1,16 +1,17 @@
 //! The lines above and below the list: where and when, which list, totals; and the keys.
 
 use super::{put, take_bottom, take_top};
-use crate::app::App;
+use crate::app::{App, Hit};
 use crate::frame::Frame;
 use crate::keys::KEYS;
+use crate::rows::View;
 use crate::units;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 /// Draws up to three lines, fewer on a low screen.
-pub fn draw(rest: &mut Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
+pub fn draw(rest: &mut Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
     let lines = match rest.height {
         0..=3 => 0,
         4..=6 => 1,
@@ -69,17 +70,22 @@ fn short(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn views(line: Rect, buf: &mut Buffer, app: &App) {
+/// From this width on, tabs have whole names.
+const WIDE: u16 = 110;
+
+fn views(line: Rect, buf: &mut Buffer, app: &mut App) {
     let t = app.theme;
-    let mut parts = Vec::new();
-    for (i, (view, name)) in app.views().iter().zip(["Ports", "QPs", "Peers", "Paths"]).enumerate() {
-        let style = if *view == app.view { t.active() } else { t.plain() };
-        parts.push((format!(" {} {name} ", i + 1), style));
+    let mut x = line.x;
+    for view in app.views() {
+        let style = if view == app.view { t.active() } else { t.plain() };
+        let name = if line.width < WIDE { view.short() } else { view.title() };
+        let start = x;
+        x = put(buf, line, x, &format!(" {} {name} ", view as usize + 1), style);
+        app.hits.push((Rect { x: start, width: x - start, ..line }, Hit::Tab(view)));
     }
+    let mut parts = Vec::new();
     let sort = app.lists[app.view as usize].sort;
     let arrow = if sort.descending { "▼" } else { "▲" };
-    parts.push(("  sort ".into(), t.label()));
-    parts.push((format!("{}{arrow}", sort.by.title()), t.plain()));
     if app.editing || !app.filter.is_empty() {
         parts.push(("  filter ".into(), t.label()));
         parts.push((app.filter.clone(), t.warn()));
@@ -87,7 +93,12 @@ fn views(line: Rect, buf: &mut Buffer, app: &App) {
             parts.push((" ".into(), t.selected()));
         }
     }
-    spans(line, buf, &parts);
+    let unsorted = super::columns(app.view).is_empty() || app.matrix && app.view == View::Peers;
+    if !unsorted {
+        parts.push(("  sort ".into(), t.label()));
+        parts.push((format!("{}{arrow}", sort.by.title()), t.plain()));
+    }
+    spans(Rect { x, width: line.right().saturating_sub(x), ..line }, buf, &parts);
 }
 
 fn totals(line: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {

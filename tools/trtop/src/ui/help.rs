@@ -12,6 +12,11 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App) {
     let t = app.theme;
     let mut lines: Vec<(String, String, Style)> = vec![("Keys".into(), String::new(), t.title())];
     lines.extend(KEYS.iter().map(|b| (b.keys.into(), b.help.into(), t.key())));
+    lines.push((
+        "a click".into(),
+        "on a tab or row: goes there; on a heading: sorts; on the selected row: as Enter".into(),
+        t.key(),
+    ));
     lines.push((String::new(), String::new(), t.plain()));
     lines.push(("Columns".into(), "of this list; a wider screen shows more of them".into(), t.title()));
     lines.extend(columns(app.view).iter().map(|c| (c.col.title().into(), c.col.meaning().into(), t.key())));

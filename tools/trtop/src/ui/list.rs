@@ -1,7 +1,7 @@
 //! A list of rows in columns: chooses the columns that fit, keeps the selected row on the screen, draws what is seen.
 
 use super::{columns, ports, put, take_bottom, take_top};
-use crate::app::App;
+use crate::app::{App, Hit};
 use crate::columns::Col;
 use crate::frame::Frame;
 use crate::keys::Move;
@@ -83,6 +83,7 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
         .iter()
         .copied()
         .filter(|c| fits_lines(view, c.col, area.width) && (app.paths || !of_paths(c.col)))
+        .filter(|c| (app.hosts || c.col != Col::Host) && !app.hidden[view as usize].contains(&c.col))
         .collect();
     let placed = place(&all, rest.width);
     let sort = app.list().sort;
@@ -90,13 +91,23 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
     for p in &placed {
         let style = if p.col == sort.by { app.theme.active() } else { app.theme.title() };
         cell(buf, heading, p, p.col.title(), style);
+        if p.col.sortable() {
+            app.hits.push((Rect { x: heading.x + p.x, width: p.width, ..heading }, Hit::Heading(p.col)));
+        }
     }
     let height = if view == View::Ports { ports::row_height(area.width) } else { 1 };
     let shown = usize::from((rest.height / height).max(1));
     let mut rows = Rows::new(frame, view, &app.filter, sort);
+    if app.by_rank {
+        rows = rows.by_rank();
+    }
     if rows.is_empty() {
         app.moves.clear();
-        let why = if app.filter.is_empty() { "nothing here yet" } else { "no row contains the filter's text" };
+        let why = match (app.filter.is_empty(), view) {
+            (false, _) => "no row contains the filter's text",
+            (true, View::Errors) => "no QP has failed, and none with sends outstanding has stood still for a second",
+            (true, _) => "nothing here yet",
+        };
         put(buf, rest, rest.x, why, app.theme.label());
         return;
     }
@@ -113,11 +124,20 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
             (false, false) => Some(app.theme.dead()),
             (false, true) => None,
         };
+        app.hits.push((line, Hit::Row(row.id(), on)));
+        // What the row above says of the same process need not be said again.
+        let again = app.by_rank && !on && i > 0 && window[i - 1].process.id == row.process.id;
+        let placed: Vec<Placed> = placed.iter().copied().filter(|p| !again || !of_process(p.col)).collect();
         draw_row(take_top(&mut line, 1), buf, app, row, &placed, over, on);
         if line.height > 0 {
             ports::second_line(line, buf, row, app.theme, over.filter(|_| !on || !row.alive()));
         }
     }
+}
+
+/// These say the same of all rows of a process.
+fn of_process(col: Col) -> bool {
+    matches!(col, Col::Host | Col::Rank | Col::Pid | Col::Command)
 }
 
 /// Where multi-path is off, these say nothing.
@@ -157,8 +177,9 @@ fn select(app: &mut App, rows: &Rows, shown: usize) -> usize {
 /// Notes which row is selected. At the top it is no row in particular, so that the view stays at the top.
 fn remember(app: &mut App, window: &[Row], selected: usize) {
     let detail = app.detail;
+    let id = window.get(selected - app.list().offset).map(Row::id);
+    app.first = id;
     let list = app.list();
-    let id = window.get(selected - list.offset).map(Row::id);
     list.selected = if selected == 0 && !detail { None } else { id };
 }
 
@@ -169,6 +190,7 @@ fn draw_row(line: Rect, buf: &mut Buffer, app: &App, row: &Row, placed: &[Placed
     for p in placed {
         let style = over.unwrap_or(match p.col {
             Col::Errors if crate::columns::errors(row) > 0 => app.theme.bad(),
+            Col::Stuck | Col::Status => app.theme.warn(),
             Col::OutSpark => app.theme.spark_out(),
             Col::RateSpark => app.theme.spark_rate(),
             _ => app.theme.plain(),
@@ -178,7 +200,7 @@ fn draw_row(line: Rect, buf: &mut Buffer, app: &App, row: &Row, placed: &[Placed
 }
 
 /// Writes `text` into its column: text to the left, numbers to the right.
-fn cell(buf: &mut Buffer, line: Rect, p: &Placed, text: &str, style: Style) {
+pub fn cell(buf: &mut Buffer, line: Rect, p: &Placed, text: &str, style: Style) {
     let area = Rect { x: line.x + p.x, width: p.width.min(line.width.saturating_sub(p.x)), ..line };
     let length = if p.col.is_text() { area.width } else { (text.chars().count() as u16).min(area.width) };
     put(buf, area, area.x + (area.width - length), text, style);
@@ -194,7 +216,8 @@ fn notes(rest: &mut Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
         let pid = p.pid;
         p.notes().into_iter().map(move |n| (format!("pid {pid}: {n}"), app.theme.warn()))
     });
-    let mut lines: Vec<(String, Style)> = broken.chain(missed).collect();
+    let said = app.message.iter().map(|m| (m.clone(), app.theme.warn()));
+    let mut lines: Vec<(String, Style)> = said.chain(broken).chain(missed).collect();
     let room = usize::from(rest.height / 3).min(6);
     if lines.len() > room && room > 0 {
         let more = lines.len() - (room - 1);
@@ -208,7 +231,8 @@ fn notes(rest: &mut Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
     }
 }
 
-fn nothing(mut rest: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
+/// Says why there is nothing to show.
+pub fn nothing(mut rest: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
     let lines = match &frame.problem {
         Some(p) => vec![p.clone()],
         None => vec![
@@ -230,7 +254,7 @@ mod tests {
 
     #[test]
     fn columns_fit_any_width_and_the_important_ones_stay() {
-        for view in View::ALL {
+        for view in View::ALL.into_iter().filter(|v| !columns(*v).is_empty()) {
             let all = columns(view);
             let first = all.iter().min_by_key(|c| c.order).unwrap().col;
             for width in 1..300 {
@@ -245,8 +269,11 @@ mod tests {
 
     #[test]
     fn ports_at_80_columns_show_everything_that_is_not_on_the_second_line() {
-        let narrow: Vec<Column> =
-            ports::COLUMNS.iter().copied().filter(|c| fits_lines(View::Ports, c.col, 80)).collect();
+        let narrow: Vec<Column> = ports::COLUMNS
+            .iter()
+            .copied()
+            .filter(|c| fits_lines(View::Ports, c.col, 80) && c.col != Col::Host)
+            .collect();
         let cols: Vec<Col> = place(&narrow, 80).iter().map(|p| p.col).collect();
         assert_eq!(
             cols,

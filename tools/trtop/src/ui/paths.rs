@@ -6,6 +6,7 @@ use crate::columns::Col;
 
 /// Columns.
 pub const COLUMNS: &[Column] = &[
+    column(Col::Host, 8, 16, 3),
     column(Col::Pid, 7, 7, 1),
     column(Col::Rank, 4, 6, 10),
     column(Col::State, 4, 4, 9),

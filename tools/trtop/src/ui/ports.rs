@@ -17,6 +17,7 @@ pub const WIDE: u16 = 160;
 
 /// Columns; the first eleven make 80 cells.
 pub const COLUMNS: &[Column] = &[
+    column(Col::Host, 8, 16, 3),
     column(Col::Pid, 7, 7, 0),
     column(Col::Rank, 4, 6, 3),
     column(Col::Port, 10, 18, 1),
