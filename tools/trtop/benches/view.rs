@@ -1,7 +1,7 @@
 //! What the viewer costs: 10,000 QPs in one segment whose counters change, sampled and drawn at 10 Hz for five seconds,
 //! each list in turn; then scrapes for Prometheus. Prints the share of one core, and what a refresh with its redraw takes:
 //! processor time, and by the clock, which includes what other programs of the machine took. Fails over the limits of 5 %
-//! of a core, 20 ms of processor time, and 100 ms of processor time for the median scrape.
+//! of a core, 20 ms of processor time (50 for the doctor), and 100 ms of processor time for the median scrape.
 //!
 //! `cargo bench -p trtop -- feed DIR SECONDS` only writes such a segment, with fewer QPs, to look at with trtop.
 
@@ -79,7 +79,9 @@ fn measure(dir: &Path, made: &Made, view: View) -> bool {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let (before, at) = (cpu(), Instant::now());
         frame = sampler.sample(frame, app.wanted());
-        terminal.draw(|f| ui::draw(f.area(), f.buffer_mut(), &mut app, &frame)).expect("draw");
+        // As the thread that samples hands it over.
+        let shown = frame.clone();
+        terminal.draw(|f| ui::draw(f.area(), f.buffer_mut(), &mut app, &shown)).expect("draw");
         let own = cpu() - before;
         redraws.push((own, at.elapsed()));
         used += own;
@@ -92,7 +94,8 @@ fn measure(dir: &Path, made: &Made, view: View) -> bool {
         "{view:?}: {QPS} QPs at 10 Hz, 200x60: {share:.2} % of one core; refresh and redraw: median {own_median:.2} ms, \
          most {own_most:.2} ms of processor time; {clock_median:.2} ms, {clock_most:.2} ms by the clock"
     );
-    share < 5.0 && own_most < 20.0
+    // What the doctor looks at, it reads whole, every two seconds.
+    share < 5.0 && own_most < if view == View::Doctor { 50.0 } else { 20.0 }
 }
 
 /// `trtop serve`: one scrape of all QPs.

@@ -68,6 +68,10 @@ pub struct App {
     pub across: usize,
     /// Processes are of several hosts.
     pub hosts: bool,
+    /// NCCL says whom QPs work for.
+    pub labels: bool,
+    /// Some process has a rank, so peers may.
+    pub ranks: bool,
     /// Hidden columns, by [`View`].
     pub hidden: [Vec<Col>; 8],
     /// The mouse is obeyed.
@@ -124,6 +128,8 @@ impl App {
             matrix: false,
             across: 0,
             hosts: false,
+            labels: false,
+            ranks: false,
             hidden: Default::default(),
             mouse: true,
             hits: Vec::new(),

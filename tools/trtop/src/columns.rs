@@ -5,6 +5,7 @@ use crate::rows::{Item, Row};
 use crate::stuck::LISTED_NS;
 use crate::units;
 use std::cmp::Ordering;
+use telereduce::attribution::{Attribution, func_name};
 use telereduce::shm::layout::flags::OPAQUE;
 use telereduce::shm::model::{LaneView, QpView};
 use telereduce::verbs;
@@ -16,6 +17,14 @@ pub enum Col {
     Pid,
     /// Rank from the launcher.
     Rank,
+    /// Rank at the far end.
+    PeerRank,
+    /// Own rank and the peer's in NCCL's communicator.
+    Comm,
+    /// NCCL's channel.
+    Channel,
+    /// NCCL's function.
+    Func,
     /// Command line.
     Command,
     /// `live` or `dead`, of QPs their state.
@@ -117,6 +126,10 @@ impl Col {
         match self {
             Col::Pid => "PID",
             Col::Rank => "RANK",
+            Col::PeerRank => "TO-RK",
+            Col::Comm => "NCCL",
+            Col::Channel => "CH",
+            Col::Func => "FUNCTION",
             Col::Command => "COMMAND",
             Col::State => "ST",
             Col::Port => "PORT",
@@ -161,6 +174,10 @@ impl Col {
         match self {
             Col::Pid => "process id",
             Col::Rank => "rank, if a launcher gave one",
+            Col::PeerRank => "rank at the far end, where it is known",
+            Col::Comm => "own rank and the peer's in the NCCL communicator that used the QP last; > sends, < receives",
+            Col::Channel => "channel that NCCL used the QP for last",
+            Col::Func => "function that NCCL used the QP for last",
             Col::Command => "command line; [dead] = the process has ended without removing its segment",
             Col::State => "live, dead, gone (destroyed), or the QP's state",
             Col::Port => "device and port number",
@@ -221,6 +238,8 @@ impl Col {
         matches!(
             self,
             Col::Command
+                | Col::Func
+                | Col::Comm
                 | Col::State
                 | Col::Port
                 | Col::Peer
@@ -254,6 +273,10 @@ impl Col {
             Col::Share => share(row).unwrap_or(-1.0),
             Col::Pid => f64::from(row.process.pid),
             Col::Rank => row.process.rank.map_or(-1.0, |r| r as f64),
+            Col::PeerRank => row.peer_rank().map_or(-1.0, |r| r as f64),
+            Col::Channel => row.nccl().map_or(-1.0, |a| f64::from(a.channel)),
+            Col::Comm => row.nccl().and_then(|a| a.peer_rank).map_or(-1.0, f64::from),
+            Col::Func => return Key::Text(func(row).unwrap_or("-")),
             Col::State => match row.item {
                 Item::Qp(q) if row.alive() => f64::from(q.state),
                 _ => f64::from(u8::from(row.alive())) - 2.0,
@@ -290,6 +313,10 @@ impl Col {
             Col::Rank => p.rank.map_or("-".into(), |r| r.to_string()),
             Col::Command if p.alive => p.command.clone(),
             Col::Command => format!("[dead] {}", p.command),
+            Col::PeerRank => row.peer_rank().map_or("-".into(), |r| r.to_string()),
+            Col::Channel => row.nccl().map_or("-".into(), |a| a.channel.to_string()),
+            Col::Comm => row.nccl().map_or("-".into(), comm),
+            Col::Func => func(row).unwrap_or("-").into(),
             Col::State => state(row),
             Col::Port => short_port(row.port_name(), width),
             Col::Peer => short_peer(row.peer_name(), width),
@@ -334,6 +361,17 @@ impl Col {
             Col::RateSpark => p.history.get(row.position).map_or(String::new(), |h| sparkline(&h.bytes_per_s, width)),
         }
     }
+}
+
+/// Such as `3>9`: rank 3 sends to rank 9.
+fn comm(a: &Attribution) -> String {
+    let rank = |r: Option<u32>| r.map_or("?".into(), |r| r.to_string());
+    format!("{}{}{}", rank(a.rank), if a.sends { '>' } else { '<' }, rank(a.peer_rank))
+}
+
+/// What NCCL did with a QP last.
+fn func(row: &Row) -> Option<&'static str> {
+    func_name(row.nccl()?.func?)
 }
 
 /// WRs completed in error, both directions.

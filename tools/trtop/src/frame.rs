@@ -106,6 +106,10 @@ pub struct Process {
     pub at_ns: u64,
     /// Positions in [`Model::qps`] of those that failed, or stand still.
     pub troubled: Vec<u32>,
+    /// Ranks at the far ends of QPs, by position in [`Model::qps`]; empty where no process has a rank.
+    pub ranks_of_qps: Vec<Option<u64>>,
+    /// Ranks of peers, by peer index; likewise.
+    pub ranks_of_peers: Vec<Option<u64>>,
     /// What the view shows besides.
     pub extra: Extra,
 }
@@ -272,6 +276,11 @@ impl Frame {
     /// Whether its processes are of several hosts.
     pub fn several_hosts(&self) -> bool {
         self.processes.windows(2).any(|p| p[0].host != p[1].host)
+    }
+
+    /// Whether NCCL said of some QP whom it works for.
+    pub fn is_labelled(&self) -> bool {
+        self.processes.iter().any(|p| p.now.labels.iter().any(|l| l.last.is_some()))
     }
 
     /// Sums of all ports of the living. What the dead had outstanding is no load on anything any more.

@@ -2,9 +2,12 @@
 //! addresses.
 
 use crate::error::Failure;
+use crate::frame::{Frame, Process};
+use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
+use telereduce::shm::model::{QpView, index};
 use telereduce::shm::snapshot::{QpJson, SegmentJson};
 
 /// Ranks by address; `None`: the address has several.
@@ -59,33 +62,65 @@ fn end(q: &QpJson) -> Option<End<'_>> {
 
 /// Fills in the ranks of peers. `others`: more segments of this host.
 pub fn fill(segments: &mut [SegmentJson], others: &[SegmentJson], map: &Map) {
-    let mut ends = HashMap::new();
-    for s in segments.iter().chain(others) {
-        for (own, far) in s.qps.iter().filter_map(end) {
-            ends.insert((own.0.to_string(), own.1, far.0.to_string(), far.1), s.rank);
-        }
+    let mut ranks = HashMap::new();
+    for s in segments.iter().chain(others).filter(|s| s.rank.is_some()) {
+        ranks.extend(s.qps.iter().filter_map(end).map(|own_and_far| (own_and_far, s.rank)));
     }
-    for s in segments.iter_mut() {
-        for q in &mut s.qps {
-            let here = end(q).and_then(|(own, far)| {
-                *ends.get(&(far.0.to_string(), far.1, own.0.to_string(), own.1)).unwrap_or(&None)
-            });
-            q.peer_rank = here.or_else(|| map.find(q.peer.as_deref()?));
+    let of = |q: &QpJson| {
+        let here = end(q).and_then(|(own, far)| ranks.get(&(far, own)).copied().flatten());
+        here.or_else(|| map.find(q.peer.as_deref()?))
+    };
+    let found: Vec<Vec<Option<u64>>> = segments.iter().map(|s| s.qps.iter().map(of).collect()).collect();
+    for (s, found) in segments.iter_mut().zip(found) {
+        s.qps.iter_mut().zip(found).for_each(|(q, rank)| q.peer_rank = rank);
+        let mut of_peers: HashMap<(&str, &str, u32), Option<u64>> = HashMap::new();
+        for q in s.qps.iter().filter(|q| q.live) {
+            if let (Some(peer), Some(device), Some(port)) = (&q.peer, &q.device, q.port) {
+                // One rank that all its QPs have, or none.
+                let known = of_peers.entry((peer, device, port)).or_insert(q.peer_rank);
+                *known = known.filter(|k| Some(*k) == q.peer_rank);
+            }
         }
         for p in &mut s.peers {
-            let name = p.ip.as_deref().or(p.gid.as_deref());
-            let of_peer = |q: &&QpJson| {
-                q.live && q.peer.as_deref() == name && q.device.as_deref() == Some(&p.device) && q.port == Some(p.port)
-            };
-            let mut ranks: Vec<_> = s.qps.iter().filter(of_peer).map(|q| q.peer_rank).collect();
-            ranks.dedup();
-            // One alone, or none.
-            p.peer_rank = match ranks[..] {
-                [] => name.and_then(|n| map.find(n)),
-                [rank] => rank,
-                _ => None,
-            };
+            let Some(name) = p.ip.as_deref().or(p.gid.as_deref()) else { continue };
+            let of_qps = of_peers.get(&(name, &*p.device, p.port)).copied();
+            p.peer_rank = of_qps.unwrap_or_else(|| map.find(name));
         }
+    }
+}
+
+/// As [`End`], in bytes.
+type Ends = (([u8; 16], u32), ([u8; 16], u32));
+
+fn ends(p: &Process, at: usize, q: &QpView) -> Option<Ends> {
+    let own = p.now.labels.get(at)?.local_gid?;
+    let far = p.now.peers.get(index(q.peer)?)?.gid?;
+    (q.live && q.dest_qp_num != 0).then_some(((own, q.qp_num), (far, q.dest_qp_num)))
+}
+
+/// Fills in the ranks of peers for a screen.
+pub fn fill_frame(frame: &mut Frame) {
+    let mut ranks: FxHashMap<Ends, u64> = FxHashMap::default();
+    for p in &frame.processes {
+        let Some(rank) = p.rank else { continue };
+        ranks.extend(p.now.qps.iter().enumerate().filter_map(|(at, q)| Some((ends(p, at, q)?, rank))));
+    }
+    for p in &mut frame.processes {
+        p.ranks_of_qps.clear();
+        p.ranks_of_peers.clear();
+        if ranks.is_empty() {
+            continue;
+        }
+        let of = |(at, q)| ends(p, at, q).and_then(|(own, far)| ranks.get(&(far, own)).copied());
+        p.ranks_of_qps = p.now.qps.iter().enumerate().map(of).collect();
+        // One rank that all QPs of a peer have, or none.
+        let mut of_peers: Vec<Option<Option<u64>>> = vec![None; p.now.peers.len()];
+        for (q, rank) in p.now.qps.iter().zip(&p.ranks_of_qps).filter(|(q, _)| q.live) {
+            if let Some(known) = index(q.peer).and_then(|i| of_peers.get_mut(i)) {
+                *known = Some(known.unwrap_or(*rank).filter(|k| Some(*k) == *rank));
+            }
+        }
+        p.ranks_of_peers = of_peers.into_iter().map(Option::flatten).collect();
     }
 }
 

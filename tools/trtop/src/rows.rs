@@ -3,6 +3,7 @@
 use crate::columns::{Col, Key};
 use crate::frame::{Frame, Process, Rates, RowId};
 use std::cmp::Ordering;
+use telereduce::attribution::Attribution;
 use telereduce::multipath::single::Single;
 use telereduce::shm::model::{LaneView, Line, PeerView, PortView, QpView};
 use telereduce::shm::snapshot::{ErrorJson, LatencyJson, Object};
@@ -188,6 +189,24 @@ impl<'a> Row<'a> {
             Item::Peer(_) => self.process.peer_name(self.position as u32),
             Item::Qp(q) => self.process.peer_name(q.peer),
             Item::Lane(_) => self.process.lane_names.get(self.position).map_or("-", |n| &n.1),
+        }
+    }
+
+    /// The rank at its far end, where it is known.
+    pub fn peer_rank(&self) -> Option<u64> {
+        let ranks = match self.item {
+            Item::Qp(_) => &self.process.ranks_of_qps,
+            Item::Peer(_) => &self.process.ranks_of_peers,
+            _ => return None,
+        };
+        ranks.get(self.position).copied().flatten()
+    }
+
+    /// What NCCL used a QP for last, if it said so.
+    pub fn nccl(&self) -> Option<&'a Attribution> {
+        match self.item {
+            Item::Qp(_) => self.process.now.labels.get(self.position)?.last.as_ref(),
+            _ => None,
         }
     }
 

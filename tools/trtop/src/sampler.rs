@@ -5,6 +5,7 @@ use crate::extra::Extra;
 use crate::feed::{self, Ask};
 use crate::frame::{Broken, Detail, Frame, Process, RowId, port_text};
 use crate::history::History;
+use crate::ranks;
 use crate::rows::{Item, Row, View};
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
@@ -153,6 +154,7 @@ impl Sampler {
             }
         }
         self.sources = sources;
+        ranks::fill_frame(&mut frame);
         keep_history(&mut frame);
         self.detail(frame, want)
     }

@@ -3,6 +3,7 @@
 //! Each scrape copies the segments anew; nothing is kept between scrapes, and the programs do not notice.
 
 pub mod addresses;
+mod labels;
 pub mod metrics;
 pub mod web;
 
@@ -10,6 +11,7 @@ use crate::cli::{Per, ServeArgs};
 use crate::error::{Failure, Outcome};
 use crate::export;
 use crate::inspect;
+use crate::ranks::{self, Map};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
@@ -180,6 +182,7 @@ pub fn scrape(
     }
     let now = telereduce::clock::realtime_ns();
     segments.retain(|s| s.alive || now.saturating_sub(s.heartbeat_ns) < DEAD_SHOWN_NS);
+    ranks::fill(&mut segments, &[], &Map::default());
     let unreadable = (left.denied + left.broken.len()) as u64;
     Scrape { segments, addresses: addresses::addresses(sys), per, unreadable, start }
         .text(exposition)

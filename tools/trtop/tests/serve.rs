@@ -75,7 +75,7 @@ fn labels_say_whose_it_is() {
     let all = samples(&text);
     let at = |s: &str| *all.get(s).unwrap_or_else(|| panic!("no {s} in\n{text}"));
     let series = format!(
-        "telereduce_posted_bytes_total{{{owner},device=\"mlx5_0\",port=\"1\",peer=\"10.0.0.1\",qp_num=\"\",direction=\"send\"}}"
+        "telereduce_posted_bytes_total{{{owner},device=\"mlx5_0\",peer=\"10.0.0.1\",port=\"1\",direction=\"send\"}}"
     );
     assert_eq!(at(&series), 655_360.0);
     assert_eq!(at(&format!("telereduce_process_up{{{owner}}}")), 1.0);
@@ -87,6 +87,20 @@ fn labels_say_whose_it_is() {
     assert_eq!(at("telereduce_segments_unreadable"), 0.0);
     let qp = scrape(dir.path(), Per::Qp).unwrap();
     assert_eq!(sum(&qp, "telereduce_posted_bytes_total", &["qp_num=\"1001\"", "peer=\"10.0.0.2\""]), 500.0);
+}
+
+#[test]
+fn a_peer_of_this_host_has_its_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let _made = support::connected(dir.path());
+    for per in [Per::Peer, Per::Qp] {
+        let text = scrape(dir.path(), per).unwrap();
+        for (rank, peer) in [(3, 5), (5, 3)] {
+            let labels = [format!("rank=\"{rank}\""), format!("peer_rank=\"{peer}\"")];
+            assert_eq!(sum(&text, "telereduce_posted_bytes_total", &[&labels[0], &labels[1]]), 10_000.0, "{per:?}");
+        }
+    }
+    assert!(!scrape(dir.path(), Per::Port).unwrap().contains("peer_rank"));
 }
 
 #[test]
@@ -177,11 +191,11 @@ fn what_has_no_peer_has_series_of_its_own() {
     r.wr_posted.store(64, std::sync::atomic::Ordering::Relaxed);
     let text = scrape(dir.path(), Per::Peer).unwrap();
     let of = |name: &str, labels: &[&str]| sum(&text, &format!("telereduce_{name}"), labels);
-    assert_eq!(of("wrs_posted_total", &["peer=\"\"", "port=\"2\"", "direction=\"send\""]), 5.0);
-    assert_eq!(of("completion_errors_total", &["peer=\"\"", "status=\"RETRY_EXC_ERR\""]), 1.0);
+    assert_eq!(of("wrs_posted_total", &["device=\"mlx5_0\",port=\"2\"", "direction=\"send\""]), 5.0);
+    assert_eq!(of("completion_errors_total", &["device=\"mlx5_0\",port=\"2\"", "status=\"RETRY_EXC_ERR\""]), 1.0);
     // 64 receives wait: when their QP is connected they are the peer's.
-    assert_eq!(of("wrs_posted_total", &["peer=\"\"", "port=\"2\"", "direction=\"recv\""]), 0.0);
-    assert_eq!(of("wrs_outstanding", &["peer=\"\"", "port=\"2\"", "direction=\"recv\""]), 64.0);
+    assert_eq!(of("wrs_posted_total", &["device=\"mlx5_0\",port=\"2\"", "direction=\"recv\""]), 0.0);
+    assert_eq!(of("wrs_outstanding", &["device=\"mlx5_0\",port=\"2\"", "direction=\"recv\""]), 64.0);
 }
 
 #[test]

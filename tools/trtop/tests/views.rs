@@ -6,7 +6,7 @@ mod support;
 
 use ratatui::crossterm::event::KeyModifiers;
 use screen::{app, busy, draw, line, press, screen};
-use support::{segment, who};
+use support::{connected, segment, who};
 use trtop::app::App;
 use trtop::frame::Frame;
 use trtop::rows::View;
@@ -162,6 +162,37 @@ fn by_rank_the_rows_of_a_rank_stand_together_and_say_it_once() {
     let s = screen(&mut a, &frame, 80, 24);
     let pids: Vec<&str> = (4..16).map(|y| s[y][..8].trim()).collect();
     assert_eq!(pids, ["4001", "", "", "", "4002", "", "", "", "4000", "", "", ""], "{}", s.join("\n"));
+}
+
+#[test]
+fn the_far_end_has_its_rank_and_nccl_says_whom_a_qp_works_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let _made = connected(dir.path());
+    let mut sampler = Sampler::new(dir.path(), &[]);
+    let frame = sampler.sample(Frame::default(), None);
+    let mut a = app();
+    press(&mut a, "2/4000\n");
+    let s = screen(&mut a, &frame, 200, 60);
+    assert!(s[3].contains("TO-RK NCCL     CH FUNCTION"), "{}", s[3]);
+    assert!(line(&s, " 1000 ").contains(" 5 0>1       7 AllReduce"), "{}", s.join("\n"));
+    press(&mut a, "\n");
+    draw(&mut a, &frame, 80, 24);
+    let frame = sampler.sample(frame, a.wanted());
+    let s = screen(&mut a, &frame, 120, 24);
+    line(&s, "rank 5 at the far end, NCCL communicator 0xabcd, own rank 0, peer's rank 1, channel 7 send, AllReduce");
+    let mut a = app();
+    press(&mut a, "3");
+    let s = screen(&mut a, &frame, 200, 60);
+    assert!(s[3].contains("TO-RK"), "{}", s[3]);
+    assert!(line(&s, "10.0.0.2 ").contains(" 5 mlx5_0"), "{}", s.join("\n"));
+    // Where nobody has a rank, and NCCL says nothing, nothing is said of it.
+    let dir = tempfile::tempdir().unwrap();
+    segment(dir.path(), &who(4000, "x", None), 2);
+    let frame = Sampler::new(dir.path(), &[]).sample(Frame::default(), None);
+    let mut a = app();
+    press(&mut a, "2");
+    let s = screen(&mut a, &frame, 200, 60);
+    assert!(!s[3].contains("TO-RK") && !s[3].contains("NCCL"), "{}", s[3]);
 }
 
 #[test]

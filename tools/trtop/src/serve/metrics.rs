@@ -1,6 +1,7 @@
 //! Segments as OpenMetrics.
 
 use super::addresses::Address;
+use super::labels::Labels;
 use crate::cli::Per;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -11,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::time::Instant;
 use telereduce::shm::model::{Counters, Line};
 use telereduce::shm::snapshot::{Details, LatencyJson, PeerJson, PortJson, QpJson, SegmentJson};
@@ -100,32 +101,6 @@ struct What {
     what: &'static str,
 }
 
-/// A port, a peer or a QP.
-#[derive(Clone, Debug, EncodeLabelSet)]
-struct Place {
-    #[prometheus(flatten)]
-    owner: Owner,
-    device: String,
-    port: u32,
-    peer: Option<String>,
-    qp_num: Option<u32>,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet)]
-struct Directed {
-    #[prometheus(flatten)]
-    place: Place,
-    direction: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet)]
-struct Failed {
-    #[prometheus(flatten)]
-    place: Place,
-    direction: &'static str,
-    status: String,
-}
-
 /// A path of multi-path.
 #[derive(Clone, Debug, EncodeLabelSet)]
 struct Path {
@@ -137,12 +112,21 @@ struct Path {
     peer: String,
 }
 
+/// A port, a peer or a QP.
 struct Row {
-    place: Place,
+    labels: Labels,
     line: Line,
     qps: Option<u32>,
     /// What a dead process has outstanding, nobody waits for.
     alive: bool,
+}
+
+impl Row {
+    /// A direction has series once anything was posted in it.
+    fn directions(&self) -> impl Iterator<Item = (&'static str, &Counters)> {
+        let both = [("send", &self.line.send), ("recv", &self.line.recv)];
+        both.into_iter().filter(|(_, c)| c.wr_posted > 0 || c.wr_outstanding > 0)
+    }
 }
 
 #[derive(Default)]
@@ -186,19 +170,22 @@ fn levels() -> [Of; 2] {
 impl Collector for Scrape {
     fn encode(&self, mut e: DescriptorEncoder) -> fmt::Result {
         let rows: Vec<Row> = self.segments.iter().flat_map(|s| rows(s, self.per)).collect();
-        let directed: Vec<(Directed, Counters, bool)> = rows.iter().flat_map(directions).collect();
         for (name, unit, help, value) in totals() {
             let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Counter)?;
-            directed.iter().try_for_each(|(labels, c, _)| counter(&mut family, labels, value(c)))?;
+            for r in &rows {
+                r.directions().try_for_each(|(d, c)| counter(&mut family, &r.labels.with("direction", d), value(c)))?;
+            }
         }
+        let alive = || rows.iter().filter(|r| r.alive);
         for (name, unit, help, value) in levels() {
             let mut family = e.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-            let mut alive = directed.iter().filter(|(_, _, alive)| *alive);
-            alive.try_for_each(|(labels, c, _)| gauge(&mut family, labels, value(c)))?;
+            for r in alive() {
+                r.directions().try_for_each(|(d, c)| gauge(&mut family, &r.labels.with("direction", d), value(c)))?;
+            }
         }
         let mut family = e.encode_descriptor("qps", "Queue pairs that exist", None, MetricType::Gauge)?;
-        for r in rows.iter().filter(|r| r.alive) {
-            r.qps.map_or(Ok(()), |n| gauge(&mut family, &r.place, u64::from(n)))?;
+        for r in alive() {
+            r.qps.map_or(Ok(()), |n| gauge(&mut family, &r.labels, u64::from(n)))?;
         }
         self.stalls(&mut e)?;
         self.details(&mut e)?;
@@ -212,23 +199,20 @@ impl Scrape {
     fn details(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         let help = "Completions in error, by status";
         let mut family = e.encode_descriptor("completion_errors", help, None, MetricType::Counter)?;
-        for (place, sends, recvs) in self.segments.iter().flat_map(|s| errors(s, self.per)) {
+        for (labels, sends, recvs) in self.segments.iter().flat_map(|s| errors(s, self.per)) {
             for (direction, errors) in [("send", sends), ("recv", recvs)] {
-                for (status, n) in errors {
-                    counter(&mut family, &Failed { place: place.clone(), direction, status }, n)?;
-                }
+                let labels = labels.with("direction", direction);
+                errors.iter().try_for_each(|(status, n)| counter(&mut family, &labels.with("status", status), *n))?;
             }
         }
         let help = "From the post of a sampled signaled send to the poll that returned its completion";
         let mut family = e.encode_descriptor("latency", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for s in &self.segments {
-            let ports = s.ports.iter().map(|p| (&p.device, p.port, None, &p.details));
-            let peers = s.peers.iter().filter(|_| self.per == Per::Qp);
-            let peers = peers.map(|p| (&p.device, p.port, Some(name(p)), &p.details));
-            for (device, port, peer, d) in ports.filter(|_| self.per != Per::Qp).chain(peers) {
+            let ports = s.ports.iter().map(|p| (Whose::Port(p), &p.details)).filter(|_| self.per != Per::Qp);
+            let peers = s.peers.iter().map(|p| (Whose::Peer(p), &p.details)).filter(|_| self.per == Per::Qp);
+            for (whose, d) in ports.chain(peers) {
                 if d.latency_post_to_poll.samples > 0 {
-                    let place = place_of(s, device, port, peer, None);
-                    Histogram::from(&d.latency_post_to_poll).encode(&mut family, &place)?;
+                    Histogram::from(&d.latency_post_to_poll).encode(&mut family, &labels(s, whose))?;
                 }
             }
         }
@@ -237,24 +221,24 @@ impl Scrape {
 
     /// Only of processes that watch for stalls.
     fn stalls(&self, e: &mut DescriptorEncoder) -> fmt::Result {
-        let all: Vec<(Place, Stalls, bool)> =
+        let all: Vec<(Labels, Stalls, bool)> =
             self.segments.iter().flat_map(|s| stalls(s, self.per).map(|(p, x)| (p, x, s.alive))).collect();
         if all.is_empty() {
             return Ok(());
         }
         let help = "Times that nothing completed for TELEREDUCE_STALL_MS though sends waited";
         let mut family = e.encode_descriptor("stalls", help, None, MetricType::Counter)?;
-        all.iter().try_for_each(|(place, s, _)| counter(&mut family, place, s.stalls))?;
+        all.iter().try_for_each(|(labels, s, _)| counter(&mut family, labels, s.stalls))?;
         let help = "Queue pairs that stall";
         let mut family = e.encode_descriptor("qps_stalled", help, None, MetricType::Gauge)?;
         let alive = || all.iter().filter(|(_, _, alive)| *alive);
-        alive().try_for_each(|(place, s, _)| gauge(&mut family, place, u64::from(s.qps_stalled)))?;
+        alive().try_for_each(|(labels, s, _)| gauge(&mut family, labels, u64::from(s.qps_stalled)))?;
         let help = "Age of the oldest outstanding send for which a completion is to come; 0: there is none";
         let mut family = e.encode_descriptor("oldest_outstanding", help, Some(&Unit::Seconds), MetricType::Gauge)?;
         let now_ns = telereduce::clock::realtime_ns();
-        alive().try_for_each(|(place, s, _)| {
+        alive().try_for_each(|(labels, s, _)| {
             let age = s.oldest_ns.map_or(0, |ns| now_ns.saturating_sub(ns));
-            ConstGauge::new(seconds(age)).encode(family.encode_family(place)?)
+            ConstGauge::new(seconds(age)).encode(family.encode_family(labels)?)
         })
     }
 
@@ -334,30 +318,45 @@ fn owner(s: &SegmentJson) -> Owner {
     Owner { host: s.host.clone(), uid: s.uid, pid: s.pid, rank: s.rank }
 }
 
-/// A direction has series once anything was posted in it.
-fn directions(r: &Row) -> impl Iterator<Item = (Directed, Counters, bool)> + '_ {
-    [("send", r.line.send), ("recv", r.line.recv)]
-        .into_iter()
-        .filter(|(_, c)| c.wr_posted > 0 || c.wr_outstanding > 0)
-        .map(|(direction, c)| (Directed { place: r.place.clone(), direction }, c, r.alive))
+/// What labels name.
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    Port(&'a PortJson),
+    Peer(&'a PeerJson),
+    Qp(&'a QpJson),
 }
 
-fn place_of(s: &SegmentJson, device: &str, port: u32, peer: Option<String>, qp_num: Option<u32>) -> Place {
-    Place { owner: owner(s), device: device.into(), port, peer, qp_num }
+fn labels(s: &SegmentJson, whose: Whose) -> Labels {
+    let name_of;
+    let (device, port, peer, peer_rank, qp_num) = match whose {
+        Whose::Port(p) => (&*p.device, p.port, None, &None, None),
+        Whose::Peer(p) => {
+            name_of = name(p);
+            (&*p.device, p.port, Some(&name_of), &p.peer_rank, None)
+        }
+        Whose::Qp(q) => {
+            (q.device.as_deref().unwrap_or(""), q.port.unwrap_or(0), q.peer.as_ref(), &q.peer_rank, Some(&q.qp_num))
+        }
+    };
+    let all: [(&str, Option<&dyn Display>); 8] = [
+        ("host", Some(&s.host)),
+        ("uid", Some(&s.uid)),
+        ("pid", Some(&s.pid)),
+        ("rank", s.rank.as_ref().map(|r| r as _)),
+        ("device", Some(&device)),
+        ("peer", peer.map(|p| p as _)),
+        ("peer_rank", peer_rank.as_ref().map(|r| r as _)),
+        ("qp_num", qp_num.map(|n| n as _)),
+    ];
+    Labels::new(all, ("port", port))
 }
 
 fn rows(s: &SegmentJson, per: Per) -> Vec<Row> {
-    let place = |device: &str, port, peer, qp_num| place_of(s, device, port, peer, qp_num);
-    let row = |place, line, qps| Row { place, line, qps, alive: s.alive };
+    let row = |whose, line, qps| Row { labels: labels(s, whose), line, qps, alive: s.alive };
     match per {
-        Per::Port => {
-            s.ports.iter().map(|p| row(place(&p.device, p.port, None, None), p.line, Some(p.qps_live))).collect()
-        }
+        Per::Port => s.ports.iter().map(|p| row(Whose::Port(p), p.line, Some(p.qps_live))).collect(),
         Per::Peer => {
-            let peers = s.peers.iter().map(|p| {
-                let place = place(&p.device, p.port, Some(name(p)), None);
-                row(place, p.line, Some(p.qps_live))
-            });
+            let peers = s.peers.iter().map(|p| row(Whose::Peer(p), p.line, Some(p.qps_live)));
             // What has no peer: datagrams, receives of SRQs, QPs that were never connected.
             let rest = s.ports.iter().map(|p| {
                 let (mut line, mut qps) = (p.line, p.qps_live);
@@ -369,19 +368,11 @@ fn rows(s: &SegmentJson, per: Per) -> Vec<Row> {
                 // Receives that wait, in SRQs or before their QP is connected, will be a peer's: no counter may hold them.
                 line.recv.wr_posted = line.recv.wr_posted.saturating_sub(line.recv.wr_outstanding);
                 line.recv.bytes_posted = line.recv.bytes_posted.saturating_sub(line.recv.bytes_outstanding);
-                row(place(&p.device, p.port, None, None), line, Some(qps))
+                row(Whose::Port(p), line, Some(qps))
             });
             peers.chain(rest).collect()
         }
-        Per::Qp => s
-            .qps
-            .iter()
-            .filter(|q| q.live)
-            .map(|q| {
-                let (device, port) = (q.device.as_deref().unwrap_or(""), q.port.unwrap_or(0));
-                row(place(device, port, q.peer.clone(), Some(q.qp_num)), q.line, None)
-            })
-            .collect(),
+        Per::Qp => s.qps.iter().filter(|q| q.live).map(|q| row(Whose::Qp(q), q.line, None)).collect(),
     }
 }
 
@@ -392,17 +383,14 @@ fn peers_of<'a>(s: &'a SegmentJson, p: &'a PortJson) -> impl Iterator<Item = &'a
 type ByStatus = BTreeMap<String, u64>;
 
 /// Completions in error, of sends and of receives: per peer, and of what has none.
-fn errors(s: &SegmentJson, per: Per) -> Vec<(Place, ByStatus, ByStatus)> {
-    let of = |place, d: &Details| (place, d.errors.clone(), d.recv_errors.clone());
+fn errors(s: &SegmentJson, per: Per) -> Vec<(Labels, ByStatus, ByStatus)> {
+    let of = |whose, d: &Details| (labels(s, whose), d.errors.clone(), d.recv_errors.clone());
     let mut all: Vec<_> = match per {
         Per::Port => Vec::new(),
-        Per::Peer | Per::Qp => {
-            let place = |p: &PeerJson| place_of(s, &p.device, p.port, Some(name(p)), None);
-            s.peers.iter().map(|p| of(place(p), &p.details)).collect()
-        }
+        Per::Peer | Per::Qp => s.peers.iter().map(|p| of(Whose::Peer(p), &p.details)).collect(),
     };
     for p in &s.ports {
-        let (place, mut sends, mut recvs) = of(place_of(s, &p.device, p.port, None, None), &p.details);
+        let (labels, mut sends, mut recvs) = of(Whose::Port(p), &p.details);
         if per != Per::Port {
             for x in peers_of(s, p) {
                 for (rest, part) in [(&mut sends, &x.details.errors), (&mut recvs, &x.details.recv_errors)] {
@@ -413,7 +401,7 @@ fn errors(s: &SegmentJson, per: Per) -> Vec<(Place, ByStatus, ByStatus)> {
                 }
             }
         }
-        all.push((place, sends, recvs));
+        all.push((labels, sends, recvs));
     }
     all
 }
@@ -430,15 +418,13 @@ fn less(all: Counters, part: &Counters) -> Counters {
 }
 
 /// How long sends wait, per port, peer or QP.
-fn stalls(s: &SegmentJson, per: Per) -> std::vec::IntoIter<(Place, Stalls)> {
+fn stalls(s: &SegmentJson, per: Per) -> std::vec::IntoIter<(Labels, Stalls)> {
     let mut all = Vec::new();
-    let mut add = |device: &str, port, peer, qp_num, stalls: Option<Stalls>| {
-        all.extend(stalls.map(|x| (place_of(s, device, port, peer, qp_num), x)));
-    };
+    let mut add = |whose, stalls: Option<Stalls>| all.extend(stalls.map(|x| (labels(s, whose), x)));
     match per {
-        Per::Port => s.ports.iter().for_each(|p| add(&p.device, p.port, None, None, p.stall)),
+        Per::Port => s.ports.iter().for_each(|p| add(Whose::Port(p), p.stall)),
         Per::Peer => {
-            s.peers.iter().for_each(|p| add(&p.device, p.port, Some(name(p)), None, p.stall));
+            s.peers.iter().for_each(|p| add(Whose::Peer(p), p.stall));
             for p in &s.ports {
                 let Some(whole) = p.stall else { continue };
                 // Of what has no peer: its QPs that there are, and the stalls that are no peer's.
@@ -448,14 +434,10 @@ fn stalls(s: &SegmentJson, per: Per) -> std::vec::IntoIter<(Place, Stalls)> {
                 s.qps.iter().filter(alone).filter_map(|q| q.stall).for_each(|x| rest.add(&x));
                 let of_peers: u64 = peers_of(s, p).filter_map(|x| x.stall).map(|x| x.stalls).sum();
                 rest.stalls = whole.stalls.saturating_sub(of_peers);
-                add(&p.device, p.port, None, None, Some(rest));
+                add(Whose::Port(p), Some(rest));
             }
         }
-        Per::Qp => {
-            for q in s.qps.iter().filter(|q| q.live) {
-                add(q.device.as_deref().unwrap_or(""), q.port.unwrap_or(0), q.peer.clone(), Some(q.qp_num), q.stall);
-            }
-        }
+        Per::Qp => s.qps.iter().filter(|q| q.live).for_each(|q| add(Whose::Qp(q), q.stall)),
     }
     all.into_iter()
 }

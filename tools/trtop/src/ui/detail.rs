@@ -9,6 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget, Wrap};
+use telereduce::attribution::func_name;
 use telereduce::shm::model::Counters;
 
 /// Lines of text that are left without charts, and those that charts need.
@@ -33,6 +34,7 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &App, frame: &Frame) {
     put(buf, top, top.x, &title(&row), t.selected());
     let mut lines = vec![counters("send", &row.line().send), counters("recv", &row.line().recv)];
     lines.extend(paths(&row));
+    lines.extend(nccl(&row));
     match frame.detail.as_ref().filter(|d| d.row == row.id()) {
         Some(d) => lines.extend(details(&row, d)),
         None => lines.push(("", "opcodes, errors and latency come with the next refresh".into())),
@@ -78,6 +80,19 @@ fn title(row: &Row) -> String {
     };
     let dead = if p.alive { "" } else { " (dead)" };
     format!(" {what}  pid {}{dead}{rank} on {}  {}", p.pid, p.host, p.command)
+}
+
+/// Whom a QP works for.
+fn nccl(row: &Row) -> Option<(&'static str, String)> {
+    let mut parts: Vec<String> = row.peer_rank().map(|r| format!("rank {r} at the far end")).into_iter().collect();
+    if let Some(a) = row.nccl() {
+        let known = |name: &str, n: Option<u32>| n.map(|n| format!("{name} {n}"));
+        parts.extend(a.group.map(|g| format!("NCCL communicator {g:#x}")));
+        parts.extend([known("own rank", a.rank), known("peer's rank", a.peer_rank)].into_iter().flatten());
+        parts.push(format!("channel {} {}", a.channel, if a.sends { "send" } else { "recv" }));
+        parts.extend(a.func.and_then(func_name).map(String::from));
+    }
+    (!parts.is_empty()).then(|| ("for", parts.join(", ")))
 }
 
 /// What multi-path does to a QP.

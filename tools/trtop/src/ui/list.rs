@@ -83,6 +83,7 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
         .iter()
         .copied()
         .filter(|c| fits_lines(view, c.col, area.width) && (app.paths || !of_paths(c.col)))
+        .filter(|c| (app.labels || !of_labels(c.col)) && (app.ranks || c.col != Col::PeerRank))
         .filter(|c| (app.hosts || c.col != Col::Host) && !app.hidden[view as usize].contains(&c.col))
         .collect();
     let placed = place(&all, rest.width);
@@ -143,6 +144,11 @@ fn of_process(col: Col) -> bool {
 /// Where multi-path is off, these say nothing.
 fn of_paths(col: Col) -> bool {
     matches!(col, Col::Lanes | Col::Why)
+}
+
+/// Where NCCL says nothing, neither do these.
+fn of_labels(col: Col) -> bool {
+    matches!(col, Col::Comm | Col::Channel | Col::Func)
 }
 
 /// On a narrow screen the second line of a port has these.

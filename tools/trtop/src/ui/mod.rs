@@ -42,6 +42,8 @@ pub fn columns(view: View) -> &'static [Column] {
 pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
     app.paths = frame.processes.iter().any(|p| p.now.multipath_on || !p.now.lanes.is_empty());
     app.hosts = frame.several_hosts();
+    app.labels = frame.is_labelled();
+    app.ranks = frame.processes.iter().any(|p| !p.ranks_of_qps.is_empty());
     app.hits.clear();
     if !app.views().any(|v| v == app.view) {
         app.view = View::Ports;

@@ -10,6 +10,7 @@ pub const COLUMNS: &[Column] = &[
     column(Col::Rank, 4, 6, 6),
     column(Col::State, 4, 4, 7),
     column(Col::Peer, 15, 39, 0),
+    column(Col::PeerRank, 6, 6, 6),
     column(Col::Port, 8, 18, 5),
     column(Col::Qps, 5, 5, 9),
     column(Col::Send, 9, 9, 2),

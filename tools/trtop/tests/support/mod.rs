@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use telereduce::shm::layout::{
-    CqRecord, Header, Kind, LaneRecord, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail, QpRecord,
-    RingRecord, SrqRecord, StallRecord,
+    CqRecord, Header, Kind, LabelRecord, LaneRecord, Life, MultipathRecord, NONE, PeerRecord, PortRecord, QpDetail,
+    QpRecord, RingRecord, SrqRecord, StallRecord,
 };
 use telereduce::shm::segment::{Identity, Segment, bump};
 
@@ -141,6 +141,12 @@ impl Made {
         lanes
     }
 
+    /// Whom each QP works for.
+    pub fn labels(&self) -> &'static [LabelRecord] {
+        let segment = self.segment.as_ref().expect("a process that lives");
+        segment.add_region(Kind::Label, self.qps.len()).unwrap()
+    }
+
     /// Stalls are watched for: what the watch saw of each QP.
     pub fn stalls(&self) -> &'static [StallRecord] {
         let segment = self.segment.as_ref().expect("a process that lives");
@@ -160,6 +166,30 @@ impl Made {
     pub fn unlink(&self) {
         std::fs::remove_file(&self.path).unwrap();
     }
+}
+
+/// Ranks 3 (pid 4000) and 5 (pid 4001): QP 1000 of each, of 10.0.0.1 and 10.0.0.2, is connected to the other's. Of rank 3's,
+/// NCCL said whom it works for.
+pub fn connected(dir: &Path) -> [Made; 2] {
+    let pair = [(4000, 3), (4001, 5)].map(|(pid, rank)| segment(dir, &who(pid, "job", Some(rank)), 1));
+    let labels = pair.each_ref().map(Made::labels);
+    for (i, (made, labels)) in pair.iter().zip(labels).enumerate() {
+        for (word, peers) in labels[0].local_gid.iter().zip(&pair[0].peers[i].gid) {
+            word.store(peers.load(Relaxed), Relaxed);
+        }
+        made.qps[0].dest_qp_num.store(1000, Relaxed);
+        made.qps[0].peer.store(1 - i as u32, Relaxed);
+        made.qps[0].port.store(1 - i as u32, Relaxed);
+        made.traffic(0, 10, 1000, 5, 1);
+    }
+    let l = &labels[0][0];
+    l.known.store(31, Relaxed);
+    l.group.store(0xabcd, Relaxed);
+    l.rank.store(0, Relaxed);
+    l.peer_rank.store(1, Relaxed);
+    l.channel.store(7, Relaxed);
+    l.func.store(4, Relaxed);
+    pair
 }
 
 fn add(to: &AtomicU64, by: u64) {
