@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use telereduce_tests::run::names;
 use telereduce_tests::{Dir, Run};
 
@@ -172,10 +173,18 @@ fn without_a_log_there_is_no_thread_and_no_file() {
         let run = if log { logged("hold_live", &dir) } else { Run::program("hold_live").counted(&dir) };
         let mut live = run.live();
         live.wait_for("ready");
-        let names: Vec<String> = std::fs::read_dir(format!("/proc/{}/task", live.pid()))
-            .expect("its threads")
-            .map(|t| std::fs::read_to_string(t.expect("a thread").path().join("comm")).expect("its name"))
-            .collect();
+        let threads = || -> Vec<String> {
+            std::fs::read_dir(format!("/proc/{}/task", live.pid()))
+                .expect("its threads")
+                .map(|t| std::fs::read_to_string(t.expect("a thread").path().join("comm")).expect("its name"))
+                .collect()
+        };
+        // A thread that has just begun names itself.
+        let begun = Instant::now();
+        while log && !threads().iter().any(|n| n == "telereduce-log\n") && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let names = threads();
         assert_eq!(names.iter().any(|n| n == "telereduce-log\n"), log, "{names:?}");
         assert_eq!(names.len(), 1 + usize::from(log));
         live.finish().silent();

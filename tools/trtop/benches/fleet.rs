@@ -1,8 +1,9 @@
 //! What a fleet costs its Prometheus: HOSTS hosts of eight ranks each, a port per rank, eight peers per port, as `trtop serve`
-//! writes them, scraped by a real Prometheus with the rules of tools/fleet every 15 s. Prints series and memory per host, and
+//! writes them, scraped by a real Prometheus with the rules of tools/fleet. Prints series and memory per host, and
 //! how long the rules take.
 //!
-//! `cargo bench -p trtop --bench fleet -- [HOSTS [SECONDS]] [bare]`; 200 hosts for 120 s, if nothing is said; bare: no rules.
+//! `cargo bench -p trtop --bench fleet -- [HOSTS [SECONDS [INTERVAL]]] [bare]`; 200 hosts for 120 s, scraped every 15 s, if nothing is
+//! said; bare: no rules.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -21,11 +22,11 @@ use trtop::serve::metrics::Exposition;
 
 const RANKS: usize = 8;
 const PEERS: usize = 8;
-const INTERVAL_S: u64 = 15;
 
 fn main() {
     let numbers: Vec<u64> = std::env::args().filter_map(|a| a.parse().ok()).collect();
-    let (hosts, seconds) = (*numbers.first().unwrap_or(&200) as usize, *numbers.get(1).unwrap_or(&120));
+    let number = |i: usize, default| *numbers.get(i).unwrap_or(&default);
+    let (hosts, seconds, interval_s) = (number(0, 200) as usize, number(1, 120), number(2, 15));
     let dir = tempfile::tempdir().expect("a directory");
     let template = Arc::new(template(dir.path()));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -46,7 +47,7 @@ fn main() {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/rules.yml");
     let rules = if std::env::args().any(|a| a == "bare") { String::new() } else { rules.display().to_string() };
     let mut config = format!(
-        "global: {{ scrape_interval: {INTERVAL_S}s, evaluation_interval: {INTERVAL_S}s }}\nrule_files: [ {rules} ]\n\
+        "global: {{ scrape_interval: {interval_s}s, evaluation_interval: {interval_s}s }}\nrule_files: [ {rules} ]\n\
          scrape_configs:\n  - job_name: telereduce\n    static_configs:\n"
     );
     for n in 0..hosts {
@@ -70,6 +71,7 @@ fn main() {
     let own = own_metrics(&format!("http://{free}/metrics"));
     let _ = prometheus.kill();
     let _ = prometheus.wait();
+    println!("{hosts} hosts for {seconds} s, every {interval_s} s:");
     report(&own, hosts as f64, seconds as f64);
 }
 
@@ -80,7 +82,7 @@ fn report(own: &str, hosts: f64, seconds: f64) {
     };
     let (series, memory) = (of("prometheus_tsdb_head_series"), of("process_resident_memory_bytes"));
     println!(
-        "{hosts} hosts for {seconds} s, every {INTERVAL_S} s: {series} series with the recorded ones, {:.0} a host; memory {:.0} MB, \
+        "{series} series with the recorded ones, {:.0} a host; memory {:.0} MB, \
          {:.2} MB a host, {:.1} kB a series; processor {:.0} % of a core; rules in {:.2} s",
         series / hosts,
         memory / 1e6,
