@@ -53,6 +53,8 @@ pub enum Col {
     Qps,
     /// Rate of completed sends.
     Send,
+    /// The same over ten seconds.
+    SendLong,
     /// Rate of completed receives.
     Recv,
     /// WRs completed per second.
@@ -144,6 +146,7 @@ impl Col {
             Col::Dest => "DEST QP",
             Col::Qps => "QPS",
             Col::Send => "SEND",
+            Col::SendLong => "10 s",
             Col::Recv => "RECV",
             Col::WrRate => "WR/s",
             Col::Out => "OUT",
@@ -192,6 +195,7 @@ impl Col {
             Col::Dest => "QP number at the far end",
             Col::Qps => "QPs alive",
             Col::Send => "completed sends, RDMA and atomics, bits per second",
+            Col::SendLong => "SEND over the last ten seconds",
             Col::Recv => "completed receives, bits per second that arrived",
             Col::WrRate => "WRs completed per second, sends and receives",
             Col::Out => "send WRs outstanding: posted, not completed",
@@ -286,6 +290,7 @@ impl Col {
             Col::Dest => numbers(row).map_or(-1.0, |n| f64::from(n.1)),
             Col::Qps => f64::from(qps_live(row)),
             Col::Send => rate(|r| r.send_bytes),
+            Col::SendLong => row.rate_of_ten_seconds().unwrap_or(-1.0),
             Col::Recv => rate(|r| r.recv_bytes),
             Col::WrRate => rate(|r| r.wr),
             Col::Out | Col::OutSpark => l.send.wr_outstanding as f64,
@@ -347,6 +352,7 @@ impl Col {
             Col::Dest => numbers(row).filter(|n| n.1 != 0).map_or("-".into(), |n| n.1.to_string()),
             Col::Qps => units::count(u64::from(qps_live(row))),
             Col::Send => bits(|r| r.send_bytes),
+            Col::SendLong => row.rate_of_ten_seconds().map_or("-".into(), units::bits_per_s),
             Col::Recv => bits(|r| r.recv_bytes),
             Col::WrRate => row.rates().map_or("-".into(), |r| units::per_s(r.wr)),
             Col::Out => units::count(l.send.wr_outstanding),

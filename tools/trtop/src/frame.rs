@@ -2,6 +2,7 @@
 
 use crate::extra::Extra;
 use crate::history::History;
+use crate::past::Past;
 use crate::replay;
 use crate::stuck::{LISTED_NS, Watch};
 use std::path::PathBuf;
@@ -100,6 +101,8 @@ pub struct Process {
     pub lane_names: Vec<(String, String)>,
     /// By port index.
     pub history: Vec<History>,
+    /// What was sent over the last ten seconds.
+    pub past: Past,
     /// Since when each QP stands still.
     pub watch: Watch,
     /// CLOCK_REALTIME of its refresh, ns.

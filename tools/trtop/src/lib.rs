@@ -34,6 +34,7 @@ pub mod inspect;
 pub mod keys;
 pub mod live;
 pub mod ls;
+pub mod past;
 pub mod ranks;
 pub mod record;
 pub mod recording;

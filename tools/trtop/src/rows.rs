@@ -172,6 +172,16 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// Bytes of completed sends per second over the last ten seconds, or since it is looked at.
+    pub fn rate_of_ten_seconds(&self) -> Option<f64> {
+        let created_ns = match self.item {
+            Item::Qp(q) => q.created_ns,
+            Item::Lane(l) => l.created_ns,
+            _ => 0,
+        };
+        self.process.past.rate(self.id().object, created_ns, self.line().send.bytes_completed)
+    }
+
     /// `device:port`.
     pub fn port_name(&self) -> &'a str {
         match self.item {

@@ -176,6 +176,7 @@ impl Sampler {
                 p.interval_s = now.saturating_sub(s.copied).as_secs_f64();
                 s.copied = now;
                 update(&mut p, &s.reader, now_ns);
+                p.past.note(now, &p.now);
                 Ok((s, p))
             }
             None => {
@@ -184,8 +185,10 @@ impl Sampler {
                 let reader = Reader::from_file(opened)?;
                 let id = self.id(&reader);
                 let mut p = Process { id, ..Process::default() };
+                let now = self.now();
                 update(&mut p, &reader, now_ns);
-                Ok((Source { id, file: (meta.dev(), meta.ino()), reader, copied: self.now() }, p))
+                p.past.note(now, &p.now);
+                Ok((Source { id, file: (meta.dev(), meta.ino()), reader, copied: now }, p))
             }
         }
     }

@@ -42,7 +42,9 @@ fn ports_at_200x60_have_one_line_each_with_command_totals_and_sparklines() {
     let dir = tempfile::tempdir().unwrap();
     let (_s, frame) = busy(dir.path());
     let s = screen(&mut app(), &frame, 200, 60);
-    for title in ["PID", "RANK", "PORT", "QPS", "SEND", "OUT-B", "HIGH-B", "SENT", "RCVD", "OUT over time", "COMMAND"] {
+    for title in
+        ["PID", "RANK", "PORT", "QPS", "SEND", "10 s", "OUT-B", "HIGH-B", "SENT", "RCVD", "OUT over time", "COMMAND"]
+    {
         assert!(s[3].contains(title), "{title} in {}", s[3]);
     }
     let first = line(&s, "mlx5_0:1");

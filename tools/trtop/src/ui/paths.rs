@@ -18,6 +18,7 @@ pub const COLUMNS: &[Column] = &[
     column(Col::Dest, 8, 8, 15),
     column(Col::Qps, 5, 5, 13),
     column(Col::Send, 9, 9, 2),
+    column(Col::SendLong, 9, 9, 17),
     column(Col::Share, 5, 5, 5),
     column(Col::WrRate, 5, 5, 11),
     column(Col::Out, 5, 5, 7),

@@ -14,6 +14,7 @@ pub const COLUMNS: &[Column] = &[
     column(Col::Port, 8, 18, 5),
     column(Col::Qps, 5, 5, 9),
     column(Col::Send, 9, 9, 2),
+    column(Col::SendLong, 9, 9, 13),
     column(Col::Recv, 9, 9, 8),
     column(Col::WrRate, 5, 5, 11),
     column(Col::Out, 5, 5, 3),

@@ -23,6 +23,7 @@ pub const COLUMNS: &[Column] = &[
     column(Col::Port, 10, 18, 1),
     column(Col::Qps, 5, 5, 8),
     column(Col::Send, 9, 9, 2),
+    column(Col::SendLong, 9, 9, 13),
     column(Col::Recv, 9, 9, 5),
     column(Col::WrRate, 5, 5, 7),
     column(Col::Out, 5, 5, 4),
@@ -32,8 +33,8 @@ pub const COLUMNS: &[Column] = &[
     column(Col::HighBytes, 7, 7, 15),
     column(Col::Sent, 7, 7, 14),
     column(Col::Received, 7, 7, 16),
-    column(Col::OutSpark, 14, 24, 11),
-    column(Col::RateSpark, 14, 24, 12),
+    column(Col::OutSpark, 14, 19, 11),
+    column(Col::RateSpark, 14, 19, 12),
     column(Col::Command, 12, u16::MAX, 13),
 ];
 

@@ -19,6 +19,7 @@ pub const COLUMNS: &[Column] = &[
     column(Col::Func, 9, 13, 12),
     column(Col::Dest, 8, 8, 12),
     column(Col::Send, 9, 9, 2),
+    column(Col::SendLong, 9, 9, 13),
     column(Col::Recv, 9, 9, 13),
     column(Col::WrRate, 5, 5, 11),
     column(Col::Out, 5, 5, 4),
