@@ -29,7 +29,8 @@ pub fn run(o: &RecordArgs) -> Outcome {
     let dir = inspect::directory();
     let every = Duration::from_secs_f64(o.every);
     let writer = Writer::open(&o.output, &about(every), o.force)?;
-    eprintln!("trtop: recording to {} every {} s, until Ctrl-C", o.output.display(), o.every);
+    let until = o.seconds.map_or("until Ctrl-C".into(), |s| format!("for {s} s, or until Ctrl-C"));
+    eprintln!("trtop: recording to {} every {} s, {until}", o.output.display(), o.every);
     let mut segments = Segments::new(&dir, &o.pid, o.events);
     record(writer, &mut segments, &dir, o, every, &stop)
 }

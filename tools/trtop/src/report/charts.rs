@@ -25,6 +25,12 @@ pub fn chart(unit: &str, lines: &[Line], end: f64, marks: &[f64]) -> Result<Stri
     Ok(svg)
 }
 
+/// The colour of the `i`th line, as HTML has it.
+pub fn color(i: usize) -> String {
+    let (r, g, b) = Palette99::pick(i).rgb();
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
 fn draw(
     svg: &mut String,
     unit: &str,
@@ -49,17 +55,7 @@ fn draw(
         if l.points.len() < 3 {
             chart.draw_series(l.points.iter().map(|p| Circle::new(*p, 3, color.filled())))?;
         }
-        chart
-            .draw_series(LineSeries::new(l.points.iter().copied(), color.stroke_width(1)))?
-            .label(l.name.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
-    }
-    if lines.len() > 1 {
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.8))
-            .draw()?;
+        chart.draw_series(LineSeries::new(l.points.iter().copied(), color.stroke_width(1)))?;
     }
     area.present()?;
     Ok(())

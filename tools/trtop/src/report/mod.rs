@@ -12,7 +12,7 @@ use crate::recording::player::Player;
 use crate::recording::snapshots::Snapshots;
 use crate::units;
 use changes::{Change, changes};
-use charts::{Line, chart};
+use charts::{Line, chart, color};
 use page::Page;
 use series::{All, Kind, Name, Series};
 use std::io::{self, Write};
@@ -149,7 +149,7 @@ fn draw(
         if lines.iter().all(|l| l.points.iter().all(|p| p.1 == 0.0)) {
             return Ok(());
         }
-        chart(unit, &lines, end, marks).map(|svg| page.chart(name, &svg))
+        add_chart(page, name, unit, &lines, end, marks)
     };
     lines("Sent", "Gb/s", &marks, &|s| &s.send)?;
     lines("Received", "Gb/s", &marks, &|s| &s.recv)?;
@@ -158,7 +158,7 @@ fn draw(
     if !shares.is_empty() {
         let pairs = of_kind.iter().zip(&shares);
         let lines: Vec<Line> = pairs.map(|((n, _), p)| Line { name: called(n), points: p }).collect();
-        page.chart("Share of what all paths of the process carry", &chart("%", &lines, end, &marks)?);
+        add_chart(page, "Share of what all paths of the process carry", "%", &lines, end, &marks)?;
     }
     let latencies: Vec<[Vec<(f64, f64)>; 2]> = (of_kind.iter())
         .map(|(_, s)| [s.latency.iter().map(|l| (l.0, l.1)).collect(), s.latency.iter().map(|l| (l.0, l.2)).collect()])
@@ -167,8 +167,14 @@ fn draw(
         let named = of_kind.iter().zip(&latencies).flat_map(|((n, _), [p50, p99])| {
             [("p50", p50), ("p99", p99)].map(|(q, points)| Line { name: format!("{} {q}", called(n)), points })
         });
-        page.chart("Latency, post to poll", &chart("us", &named.collect::<Vec<_>>(), end, &[])?);
+        add_chart(page, "Latency, post to poll", "us", &named.collect::<Vec<_>>(), end, &[])?;
     }
+    Ok(())
+}
+
+fn add_chart(page: &mut Page, name: &str, unit: &str, lines: &[Line], end: f64, marks: &[f64]) -> Result<(), String> {
+    let svg = chart(unit, lines, end, marks)?;
+    page.chart(name, &svg, lines.iter().enumerate().map(|(i, l)| (&*l.name, color(i))));
     Ok(())
 }
 

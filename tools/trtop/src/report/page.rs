@@ -29,7 +29,8 @@ impl Page {
              body {{ font: 15px/1.45 sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222 }}\n\
              table {{ border-collapse: collapse }} th, td {{ text-align: left; padding: 2px 14px 2px 0 }}\n\
              th {{ border-bottom: 1px solid #999 }} td.n {{ text-align: right; font-variant-numeric: tabular-nums }}\n\
-             svg {{ max-width: 100%; height: auto }} h2 {{ margin-top: 2em }} .note {{ color: #666 }}\n\
+             svg {{ max-width: 100%; height: auto }} figure {{ margin: 0 }} figcaption {{ font-size: 12px }}\n\
+             figcaption span {{ display: inline-block; margin-right: 1.2em }} h2 {{ margin-top: 2em }} .note {{ color: #666 }}\n\
              </style></head><body>\n<h1>{title}</h1>\n"
         ))
     }
@@ -67,9 +68,13 @@ impl Page {
         self.0 += "</table>\n";
     }
 
-    /// A chart, and what it shows.
-    pub fn chart(&mut self, name: &str, svg: &str) {
-        let _ = writeln!(self.0, "<h3>{}</h3>\n<figure style=\"margin:0\">{svg}</figure>", escaped(name));
+    /// A chart, what it shows, and which line is which: its name and colour. Beside the chart, so that no line is hidden.
+    pub fn chart<'a>(&mut self, name: &str, svg: &str, lines: impl Iterator<Item = (&'a str, String)>) {
+        let _ = write!(self.0, "<h3>{}</h3>\n<figure>{svg}<figcaption>", escaped(name));
+        for (name, color) in lines {
+            let _ = write!(self.0, "<span><b style=\"color:{color}\">&#9473;</b> {}</span> ", escaped(name));
+        }
+        self.0 += "</figcaption></figure>\n";
     }
 
     /// All of it.
