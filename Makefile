@@ -7,7 +7,7 @@ LOGS    := target/logs
 # rdma-sys generates its types with libclang 14.
 export LIBCLANG_PATH ?= /usr/lib/llvm-14/lib
 
-.PHONY: help deps build programs demo test test-native test-lab litmus matrix lint bench soak lab install uninstall clean
+.PHONY: help deps build programs nccl demo test test-native test-lab litmus matrix lint bench soak lab install uninstall clean
 
 help:
 	@echo "make demo       build everything, boot the laboratory, watch a real RDMA program in trtop"
@@ -66,6 +66,9 @@ lint: deps
 
 bench: programs
 	@tools/bench/run
+
+nccl: build
+	@tools/nccl/run $(if $(RANKS),--ranks $(RANKS))
 
 soak: programs
 	@$(CARGO) run --release --locked --quiet -p telereduce-tests --bin soak

@@ -17,6 +17,7 @@ use telereduce::control::wire::{LaneEnd, LaneId};
 use telereduce::multipath::driver::LanePosting;
 use telereduce::multipath::lengths::RECORD_BYTES;
 use telereduce::multipath::paths::{MOST, Path};
+use telereduce::multipath::patience;
 use telereduce::multipath::schedule::Offer;
 use telereduce::multipath::wr::{Fields, INLINE, SIGNALED, WrRef};
 use telereduce::sync::SpinLock;
@@ -26,8 +27,6 @@ use telereduce::verbs::PostSend;
 
 /// Pieces of all QPs that a lane takes at a time.
 pub const ROOM: u32 = 4;
-/// Local ACK timeout of lanes at least: 4.096 us * 2^16, 0.27 s.
-const LEAST_TIMEOUT: u8 = 16;
 /// Elements of a piece's list.
 const MAX_SGE: u32 = 30;
 
@@ -319,8 +318,7 @@ impl Lane {
                 return false;
             }
             attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
-            // Many lanes may queue at one link: that is no loss. 0 waits for ever, as the application wants it.
-            attr.timeout = if attr.timeout == 0 { 0 } else { attr.timeout.max(LEAST_TIMEOUT) };
+            (attr.timeout, attr.retry_cnt) = patience::of_lane(attr.timeout, attr.retry_cnt);
             attr.sq_psn = mine.psn;
             (m.verbs.modify_qp)(qp, &raw mut attr, to_rts.0 as c_int) == 0
         }

@@ -22,6 +22,7 @@ pub mod lengths;
 pub mod overlap;
 pub mod pace;
 pub mod paths;
+pub mod patience;
 pub mod plan;
 pub mod schedule;
 #[cfg(test)]
