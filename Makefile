@@ -61,7 +61,7 @@ matrix: build
 lint: deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/litmus/run tests/litmus/soak tests/matrix/run tests/matrix/pyverbs.sh tools/fleet/check tools/fleet/unpack .ci/run
+	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/litmus/run tests/litmus/soak tests/matrix/run tests/matrix/pyverbs.sh tools/fleet/check tools/fleet/unpack tools/nccl/run .ci/run
 	@tools/fleet/check
 
 bench: programs
