@@ -47,6 +47,8 @@ fn masks(kind: u32, from: u32, to: u32) -> Option<(u32, u32)> {
         _ => (false, false),
     };
     let if_ = |yes: bool, mask: u32| if yes { mask } else { 0 };
+    // What only the other half has use for is let pass: programs set up both alike.
+    let xrc = matches!(kind, kind::XRC_SEND | kind::XRC_RECV);
     let live = if_(datagram, QKEY) | if_(!datagram, ACCESS | ALT_PATH | MIGRATION) | if_(answers, RNR_TIMER);
     let basic = PKEY | PORT | if_(datagram, QKEY) | if_(!datagram, ACCESS);
     Some(match (from, to) {
@@ -55,11 +57,13 @@ fn masks(kind: u32, from: u32, to: u32) -> Option<(u32, u32)> {
         (INIT, INIT) => (0, basic),
         (INIT, RTR) if datagram => (0, PKEY | QKEY),
         (INIT, RTR) => {
-            (AV | MTU | DEST_QPN | RQ_PSN | if_(answers, MAX_DEST_READS | RNR_TIMER), ALT_PATH | ACCESS | PKEY)
+            let answering = MAX_DEST_READS | RNR_TIMER;
+            let besides = ALT_PATH | ACCESS | PKEY | if_(xrc, answering);
+            (AV | MTU | DEST_QPN | RQ_PSN | if_(answers, answering), besides)
         }
         (RTR, RTS) => {
             let reliable = TIMEOUT | RETRY | RNR_RETRY | MAX_READS;
-            (SQ_PSN | if_(sends, reliable) | if_(kind == kind::XRC_RECV, TIMEOUT), live)
+            (SQ_PSN | if_(sends, reliable) | if_(kind == kind::XRC_RECV, TIMEOUT), live | if_(xrc, reliable))
         }
         (RTS, RTS) => (0, live),
         (RTS, SQD) => (0, SQD_NOTIFY),
@@ -233,7 +237,7 @@ mod tests {
         let steps = [(RESET, INIT), (INIT, RTR), (RTR, RTS)];
         // As the kernel's table has it.
         let rc = steps.map(|(f, t)| masks(kind::RC, f, t).expect("a step").0);
-        assert_eq!(rc, [0x38, 0x12_9180 | 0, 0x1_2e00]);
+        assert_eq!(rc, [0x38, 0x12_9180, 0x1_2e00]);
         let uc = steps.map(|(f, t)| masks(kind::UC, f, t).expect("a step").0);
         assert_eq!(uc, [0x38, 0x10_1180, 0x1_0000]);
         let ud = steps.map(|(f, t)| masks(kind::UD, f, t).expect("a step").0);

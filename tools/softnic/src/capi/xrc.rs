@@ -6,12 +6,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use rdma_sys::*;
 use std::ffi::c_int;
 
-/// An XRC domain of this process's own: files by which processes share one need a kernel.
+/// An XRC domain. A file that names it is accepted, but the domain stays this process's own: its QPs reach its SRQs only.
 pub unsafe extern "C" fn open_xrcd(ctx: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+    const FD: u32 = 1;
+    const OFLAGS: u32 = 2;
     object(|| {
         // SAFETY: the caller's.
-        if unsafe { (*init).comp_mask & 1 != 0 && (*init).fd != -1 } {
-            return Err(libc::EOPNOTSUPP);
+        if unsafe { (*init).comp_mask } & !(FD | OFLAGS) != 0 {
+            return Err(libc::EINVAL);
         }
         Ok(Box::into_raw(Box::new(ibv_xrcd { context: ctx })))
     })

@@ -165,7 +165,12 @@ impl<'a> Bringing<'a> {
         let held = keys::hold(self.peer, p.rkey).ok_or(ACCESS)?;
         let r = &held.range;
         let allowed = r.access & need != 0 && self.qp.access.load(Relaxed) & need != 0;
-        let ours = r.pd == self.qp.pd.load(Relaxed) && (r.kind != 2 || r.qp == self.qp.number.load(Relaxed));
+        // XRC: the domain is that of the SRQ which the WR names.
+        let pd = match self.srq()?.filter(|_| self.from.srq != 0) {
+            Some(srq) => srq.pd.load(Relaxed),
+            None => self.qp.pd.load(Relaxed),
+        };
+        let ours = r.pd == pd && (r.kind != 2 || r.qp == self.qp.number.load(Relaxed));
         if !allowed || !ours {
             return Err(ACCESS);
         }
