@@ -3,7 +3,7 @@
 use super::device::Context;
 use super::{acks, code, errno, minus_one, object};
 use crate::nic::events::Queue;
-use crate::nic::{cq as queue, host};
+use crate::nic::cq as queue;
 use crate::shared::layout::{self, Completion};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use parking_lot::RawMutex;
@@ -135,6 +135,9 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         if c.users.load(Relaxed) != 0 {
             return Err(libc::EBUSY);
         }
+        if host.is_inherited() {
+            return Ok(());
+        }
         host.live.lock().remove(&(cq as u64));
         // SAFETY: the caller's: made above, and not used any more.
         unsafe {
@@ -176,7 +179,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, n: c_int, out: *mut ibv_wc) ->
     let (c, host) = unsafe { (Cq::of(cq), Context::of((*cq).context).host) };
     let mut got = 0;
     let e = errno(|| {
-        if host::is_forked() {
+        if host.is_inherited() {
             return Ok(());
         }
         host.engine.poll(host);

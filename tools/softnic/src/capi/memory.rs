@@ -204,7 +204,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         unsafe {
             let m: Box<Mr> = Box::from_raw(mr.cast());
             let host = Context::of(m.base.context).host;
-            host.keys.remove(&host.me, m.base.lkey);
+            if !host.is_inherited() {
+                host.keys.remove(&host.me, m.base.lkey);
+            }
             root(m.base.pd).users.fetch_sub(1, Relaxed);
         }
         Ok(())
@@ -235,7 +237,9 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         unsafe {
             let m = Box::from_raw(mw);
             let host = Context::of(m.context).host;
-            host.keys.remove(&host.me, m.rkey);
+            if !host.is_inherited() {
+                host.keys.remove(&host.me, m.rkey);
+            }
             root(m.pd).users.fetch_sub(1, Relaxed);
         }
         Ok(())

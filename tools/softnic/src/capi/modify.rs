@@ -176,7 +176,7 @@ unsafe fn purge(q: &CQp) {
         // SAFETY: the caller's: null or live.
         let Some(c) = (unsafe { cq.cast::<Cq>().as_ref() }) else { continue };
         c.polling.lock();
-        crate::nic::cq::purge(&q.host.me, c.shared, q.core.number);
+        crate::nic::cq::purge(&q.host.me, c.shared, q.core.number, 0);
         // SAFETY: locked above.
         unsafe { c.polling.unlock() };
     }
@@ -189,6 +189,9 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         // SAFETY: the caller's.
         let (q, a) = unsafe { (CQp::of(qp), &*attr) };
         let mask = mask.cast_unsigned();
+        if q.host.is_inherited() {
+            return Err(libc::EINVAL);
+        }
         let (from, to) = check(q, a, mask)?;
         if mask & AV != 0 {
             // SAFETY: the caller's.

@@ -59,6 +59,15 @@ unsafe fn create(ctx: *mut ibv_context, a: &mut ibv_qp_init_attr_ex) -> Result<*
     let c = unsafe { Context::of(ctx) };
     let (host, limits) = (c.host, &c.config().limits);
     let is_target = a.qp_type == kind::XRC_RECV;
+    // What such a QP has no use for is not looked at.
+    if matches!(a.qp_type, kind::XRC_SEND | kind::XRC_RECV) {
+        (a.recv_cq, a.srq) = (core::ptr::null_mut(), core::ptr::null_mut());
+    }
+    if is_target {
+        a.send_cq = core::ptr::null_mut();
+        // SAFETY: a plain C struct, of which zeros are a value.
+        a.cap = unsafe { core::mem::zeroed() };
+    }
     if !matches!(a.qp_type, kind::RC | kind::UC | kind::UD | kind::XRC_SEND | kind::XRC_RECV) {
         return Err(libc::EOPNOTSUPP);
     }
@@ -230,6 +239,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         // SAFETY: the caller's: made above, and not used any more.
         unsafe {
             let q = CQp::of(qp);
+            if q.host.is_inherited() {
+                return Ok(());
+            }
             q.core.destroy(q.host);
             q.host.live.lock().remove(&(qp as u64));
             let (m, v) = (&raw mut (*qp).mutex, &raw mut (*qp).cond);
@@ -237,7 +249,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             for cq in [q.init.send_cq, q.init.recv_cq] {
                 let Some(c) = cq.cast::<Cq>().as_ref() else { continue };
                 c.polling.lock();
-                crate::nic::cq::purge(&q.host.me, c.shared, q.core.number);
+                crate::nic::cq::purge(&q.host.me, c.shared, q.core.number, 0);
                 c.polling.unlock();
                 c.users.fetch_sub(1, Relaxed);
             }

@@ -8,7 +8,6 @@ use super::query::MAX_MESSAGE;
 use crate::core::packet::{Extra, Op};
 use crate::core::requester::Request;
 use crate::net::gid::Gid;
-use crate::nic::host;
 use crate::nic::qp::{kind, state};
 use crate::nic::sender::{Local, Post, To};
 use crate::shared::layout::Element;
@@ -132,7 +131,7 @@ pub fn post_order(
 
 /// Whether the QP takes sends now.
 pub fn check_state(q: &CQp) -> Result<(), c_int> {
-    if host::is_forked() || matches!(q.core.state(), state::RESET | state::INIT | state::RTR) {
+    if q.host.is_inherited() || matches!(q.core.state(), state::RESET | state::INIT | state::RTR) {
         return Err(libc::EINVAL);
     }
     Ok(())

@@ -10,6 +10,7 @@ use crate::shared::layout;
 use crate::shared::lock::Locked;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use parking_lot::Mutex;
+use parking_lot::lock_api::RawMutex as _;
 use rdma_sys::*;
 use std::ffi::c_int;
 
@@ -161,10 +162,19 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
                 return Err(libc::EBUSY);
             }
             let host = Context::of((*srq).context).host;
+            if host.is_inherited() {
+                return Ok(());
+            }
             host.live.lock().remove(&(srq as u64));
             let (m, v) = (&raw mut (*srq).mutex, &raw mut (*srq).cond);
             acks::wait(m, v, &raw const (*srq).events_completed, || s.reported.load(Relaxed));
             s.shared.number.store(0, Relaxed);
+            if let Some(c) = s.cq.cast::<Cq>().as_ref() {
+                let receives = s.offset + core::mem::offset_of!(layout::Srq, receives) as u64;
+                c.polling.lock();
+                crate::nic::cq::purge(&host.me, c.shared, 0, receives);
+                c.polling.unlock();
+            }
             {
                 let _taking = s.shared.taking.lock();
                 receives::destroy(&host.arena, &s.shared.receives);

@@ -184,6 +184,11 @@ impl Requester {
         self.queue.len()
     }
 
+    /// The number that the next request will get.
+    pub fn behind(&self) -> u64 {
+        self.front + self.queue.len() as u64
+    }
+
     /// The number of the oldest that is not done.
     pub fn front(&self) -> u64 {
         self.front

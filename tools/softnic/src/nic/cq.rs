@@ -4,7 +4,7 @@ use super::events::{COMPLETION, Event};
 use super::host::Host;
 use super::peer::Peer;
 use crate::shared::arena::Arena;
-use crate::shared::layout::{Completion, Cq};
+use crate::shared::layout::{Completion, Cq, Receives};
 use crate::shared::lock::Locked;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use std::io;
@@ -128,11 +128,18 @@ pub fn poll(me: &Peer, cq: &Cq) -> Option<Completion> {
     // SAFETY: the slot is inside the mapping, and was filled before the tail passed it.
     let completion = unsafe { slot(me, cq, head)?.read() };
     cq.head.store(head + 1, Release);
+    if completion.receives != 0 {
+        if let Some(q) = me.mapping.at::<Receives>(completion.receives) {
+            q.polled.fetch_add(1, Release);
+        }
+    } else if let Some(qp) = me.qp(completion.qp) {
+        qp.sends_polled.fetch_max(completion.sends, Release);
+    }
     Some(completion)
 }
 
-/// Takes out what a QP left there; nobody polls meanwhile.
-pub fn purge(me: &Peer, cq: &Cq, qp: u32) {
+/// Takes out what a QP, or an SRQ that has its receives at some offset, left there; nobody polls meanwhile.
+pub fn purge(me: &Peer, cq: &Cq, qp: u32, receives: u64) {
     let _appending = cq.appending.lock();
     let (head, tail) = (cq.head.load(Relaxed), cq.tail.load(Relaxed));
     let mut kept = tail;
@@ -142,7 +149,8 @@ pub fn purge(me: &Peer, cq: &Cq, qp: u32) {
         // SAFETY: both lie inside the mapping; the lock keeps those out who append, the caller those who poll.
         unsafe {
             let c = from.read();
-            if c.qp != qp {
+            let goes = c.qp == qp || (receives != 0 && c.receives == receives);
+            if !goes {
                 to.write(c);
                 kept -= 1;
             }

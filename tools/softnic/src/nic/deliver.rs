@@ -13,6 +13,7 @@ use crate::core::packet::{Extra, Op, Packet, Refusal, Reply};
 use crate::core::responder::{Memory, Trouble};
 use crate::net::gid::Gid;
 use crate::shared::layout::{Completion, MAX_SGE, Port, Qp, Receive, Srq};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 /// Bytes of the header that a datagram begins with.
@@ -50,7 +51,7 @@ fn fits(ours: u32, theirs: u32) -> bool {
 
 /// Brings a packet. `None`: it went nowhere, or nothing is said about it.
 pub fn deliver(host: &Host, peer: &Peer, number: u32, from: &From, packet: &Packet) -> Option<Reply> {
-    let qp = peer.qp(number).filter(|_| !peer.is_gone())?;
+    let (qp_offset, qp) = peer.qp_at(number).filter(|_| !peer.is_gone())?;
     let port: &Port = peer.mapping.at(qp.port.load(Relaxed))?;
     let mut inward = qp.inward.lock();
     let inward = &mut *inward;
@@ -62,7 +63,7 @@ pub fn deliver(host: &Host, peer: &Peer, number: u32, from: &From, packet: &Pack
         return None;
     }
     let mut bringing =
-        Bringing { host, peer, qp, from, current: &mut inward.current, srq: None, trouble: status::FLUSHED };
+        Bringing { host, peer, qp, qp_offset, from, current: &mut inward.current, srq: None, trouble: status::FLUSHED };
     if from.kind == kind::UD {
         if from.qkey == qp.qkey.load(Relaxed) {
             bringing.datagram(packet);
@@ -78,14 +79,15 @@ pub fn deliver(host: &Host, peer: &Peer, number: u32, from: &From, packet: &Pack
     }
     let fresh = !inward.responder.established;
     let reply = inward.responder.on_packet(packet, &mut bringing);
-    let trouble = bringing.trouble;
+    let (trouble, receives) = (bringing.trouble, bringing.taken_from());
     if fresh && inward.responder.established && st == state::RTR {
         tell(host, peer, qp, event::COMM_EST);
     }
     if let Some(Reply::Refused { why, .. }) = reply {
         qp.state.store(state::ERR, SeqCst);
         if inward.responder.drop_receive() {
-            let c = Completion { id: inward.current.id, status: trouble, qp: number, opcode: 128, ..Completion::default() };
+            let id = inward.current.id;
+            let c = Completion { id, status: trouble, qp: number, opcode: 128, receives, ..Completion::default() };
             cq::append(host, peer, qp.recv_cq.load(Relaxed), c, true);
         }
         tell(host, peer, qp, match why {
@@ -107,6 +109,7 @@ struct Bringing<'a> {
     host: &'a Host,
     peer: &'a Peer,
     qp: &'a Qp,
+    qp_offset: u64,
     from: &'a From<'a>,
     current: &'a mut Receive,
     /// Where the receive was taken from.
@@ -121,13 +124,25 @@ const OPERATION: Trouble = Trouble::Refused(Refusal::Operation);
 
 impl<'a> Bringing<'a> {
     fn srq(&self) -> Result<Option<&'a Srq>, Trouble> {
-        let offset = if self.from.srq != 0 { u64::from(self.from.srq) << 6 } else { self.qp.srq.load(Relaxed) };
+        let offset = self.srq_offset();
         if offset == 0 {
             return Ok(None);
         }
         let srq: &Srq = self.peer.mapping.at(offset).ok_or(INVALID)?;
         let wrong = self.from.srq != 0 && srq.number.load(Acquire) != self.from.srq;
         if wrong { Err(INVALID) } else { Ok(Some(srq)) }
+    }
+
+    /// Offset of the receives that the current one was taken from.
+    fn taken_from(&self) -> u64 {
+        match self.srq_offset() {
+            0 => self.qp_offset + offset_of!(Qp, receives) as u64,
+            srq => srq + offset_of!(Srq, receives) as u64,
+        }
+    }
+
+    fn srq_offset(&self) -> u64 {
+        if self.from.srq != 0 { u64::from(self.from.srq) << 6 } else { self.qp.srq.load(Relaxed) }
     }
 
     /// Bytes of the current receive, from an offset on, for writing; `skip`: what came before the message.
@@ -239,6 +254,8 @@ impl<'a> Bringing<'a> {
             source: self.from.qp,
             flags: flags | if header > 0 { WITH_GRH } else { 0 },
             time: super::clock::now(),
+            sends: 0,
+            receives: self.taken_from(),
         };
         let xrc = self.srq().ok().flatten().filter(|_| self.from.srq != 0);
         let to = xrc.map_or(self.qp.recv_cq.load(Relaxed), |s| s.cq.load(Relaxed));

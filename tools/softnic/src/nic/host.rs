@@ -14,13 +14,13 @@ use crate::shared::layout::{self, Header, MAGIC, PAGE, Port};
 use crate::shared::lock::Locked;
 use crate::shared::mapping::Mapping;
 use crate::shared::registry::Registry;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once};
 
 /// All that a process has.
 pub struct Host {
@@ -46,6 +46,8 @@ pub struct Host {
     pub ports: Vec<Vec<u64>>,
     /// Contexts: device, and queue of events.
     pub contexts: Mutex<Vec<(usize, u32)>>,
+    /// This process is a child of the one that it belongs to.
+    inherited: AtomicBool,
     qps: RwLock<Numbers>,
     peers: Mutex<HashMap<usize, Arc<Peer>>>,
     paths: Mutex<HashMap<(Gid, Gid), Arc<Path>>>,
@@ -60,46 +62,55 @@ struct Numbers {
     free: VecDeque<u32>,
 }
 
-static HOST: OnceLock<Option<Host>> = OnceLock::new();
-/// The process is a child that was forked after the parent had begun: what the parent has is not its own.
-static FORKED: AtomicBool = AtomicBool::new(false);
+/// The process's membership; null before the first call, and in a forked child.
+static HOST: AtomicPtr<Host> = AtomicPtr::new(core::ptr::null_mut());
+/// Taken by whoever makes it. Why there is none is kept, so that it is said once.
+static MAKING: Mutex<bool> = Mutex::new(false);
 
+fn current() -> Option<&'static Host> {
+    // SAFETY: null, or leaked.
+    unsafe { HOST.load(Acquire).as_ref() }
+}
+
+/// In a child: what the parent has is not its own, and it may begin anew.
 extern "C" fn forked() {
-    FORKED.store(true, Relaxed);
+    if let Some(host) = current() {
+        host.inherited.store(true, Relaxed);
+        HOST.store(core::ptr::null_mut(), Release);
+    }
 }
 
 extern "C" fn exiting() {
-    if let (false, Some(Some(host))) = (FORKED.load(Relaxed), HOST.get()) {
+    if let Some(host) = current() {
         host.registry.leave();
     }
 }
 
-/// Whether this process only inherited what it has.
-#[inline]
-pub fn is_forked() -> bool {
-    FORKED.load(Relaxed)
-}
-
 /// The process's membership. Why there is none is said once.
 pub fn get() -> Option<&'static Host> {
-    if is_forked() {
-        return None;
+    static HANDLERS: Once = Once::new();
+    if let Some(host) = current() {
+        return Some(host);
     }
-    HOST.get_or_init(|| match Config::from_environment().and_then(|c| Host::new(c).map_err(|e| e.to_string())) {
+    let mut failed = MAKING.lock();
+    if *failed || current().is_some() {
+        return current();
+    }
+    match Config::from_environment().and_then(|c| Host::new(c).map_err(|e| e.to_string())) {
         Ok(host) => {
             // SAFETY: handlers of the right kind, without demands.
-            unsafe {
+            HANDLERS.call_once(|| unsafe {
                 libc::pthread_atfork(None, None, Some(forked));
                 libc::atexit(exiting);
-            }
-            Some(host)
+            });
+            HOST.store(Box::into_raw(Box::new(host)), Release);
         }
         Err(e) => {
             crate::say(format_args!("no devices: {e}"));
-            None
+            *failed = true;
         }
-    })
-    .as_ref()
+    }
+    current()
 }
 
 fn attention_queue(registry: &Registry) -> io::Result<Queue> {
@@ -151,6 +162,7 @@ impl Host {
             live: Mutex::default(),
             ports,
             contexts: Mutex::default(),
+            inherited: AtomicBool::new(false),
             qps: RwLock::default(),
             peers: Mutex::default(),
             paths: Mutex::default(),
@@ -159,6 +171,12 @@ impl Host {
             registry,
             config,
         })
+    }
+
+    /// Whether this process only inherited it: nothing may be done with it.
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Relaxed)
     }
 
     /// A new queue of events.

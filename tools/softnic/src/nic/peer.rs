@@ -77,12 +77,17 @@ impl Peer {
 
     /// Its QP of this number.
     pub fn qp(&self, number: u32) -> Option<&Qp> {
+        self.qp_at(number).map(|(_, qp)| qp)
+    }
+
+    /// The same, and where it is.
+    pub fn qp_at(&self, number: u32) -> Option<(u64, &Qp)> {
         let index = number as usize % layout::QPS;
         let page = self.header().qps[index / PAGE].load(Acquire);
         let offsets: &[core::sync::atomic::AtomicU64] = self.mapping.array(page, PAGE).filter(|_| page != 0)?;
         let offset = offsets[index % PAGE].load(Acquire);
         let qp: &Qp = self.mapping.at(offset).filter(|_| offset != 0)?;
-        (qp.number.load(Acquire) == number).then_some(qp)
+        (qp.number.load(Acquire) == number).then_some((offset, qp))
     }
 
     /// Appends to one of its queues of events.

@@ -6,6 +6,7 @@ use super::{cq, receives};
 use crate::core::responder::Responder;
 use crate::shared::layout::{self, Completion, Element, Inward, Port, Receive};
 use crate::shared::lock::Locked;
+use core::mem::offset_of;
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use parking_lot::Mutex;
 use std::io;
@@ -120,7 +121,7 @@ impl Qp {
         shared.srq.store(plan.srq, Relaxed);
         shared.name.store(plan.name, Relaxed);
         shared.number.store(number, Release);
-        Ok(Qp { number, offset, plan, sender: Mutex::new(Sender::new(&plan)), shared, posting: Mutex::new(()) })
+        Ok(Qp { number, offset, plan, sender: Mutex::new(Sender::new(&plan, shared)), shared, posting: Mutex::new(()) })
     }
 
     /// What peers see of it.
@@ -136,6 +137,11 @@ impl Qp {
     /// Its port's addresses.
     pub fn port<'a>(&self, host: &'a Host) -> Option<&'a Port> {
         host.me.mapping.at(self.shared.port.load(Relaxed))
+    }
+
+    /// Offset of its own receives.
+    pub fn receives(&self) -> u64 {
+        self.offset + offset_of!(layout::Qp, receives) as u64
     }
 
     /// Does what is due, and what can be done.
@@ -164,13 +170,25 @@ impl Qp {
 
     /// Goes to error: all that is queued is flushed.
     pub fn enter_error(&self, host: &'static Host) {
+        if host.is_inherited() {
+            return;
+        }
         self.shared.state.store(state::ERR, core::sync::atomic::Ordering::SeqCst);
         self.sender.lock().fail(self, host);
     }
 
     /// Completes what waits to receive, as flushed.
     pub fn flush_receives(&self, host: &'static Host) {
-        let flushed = |id| Completion { id, status: status::FLUSHED, opcode: 128, qp: self.number, ..Completion::default() };
+        let srq = self.plan.srq;
+        let receives = if srq != 0 { srq + offset_of!(layout::Srq, receives) as u64 } else { self.receives() };
+        let flushed = |id| Completion {
+            id,
+            status: status::FLUSHED,
+            opcode: 128,
+            qp: self.number,
+            receives,
+            ..Completion::default()
+        };
         let mut inward = self.shared.inward.lock();
         if inward.responder.drop_receive() {
             cq::append(host, &host.me, self.plan.recv_cq, flushed(inward.current.id), true);
@@ -186,18 +204,24 @@ impl Qp {
 
     /// Forgets all that was posted.
     pub fn reset(&self, host: &'static Host) {
+        if host.is_inherited() {
+            return;
+        }
         let mut sender = self.sender.lock();
         let inward = &mut *self.shared.inward.lock();
         self.shared.state.store(state::RESET, Release);
         self.shared.fault.store(0, Relaxed);
-        *sender = Sender::new(&self.plan);
+        *sender = Sender::new(&self.plan, self.shared);
         inward.responder = Responder::new(0, 0);
-        let mut receive = Receive::EMPTY;
-        while receives::take(&host.me, &self.shared.receives, &mut receive) {}
+        receives::clear(&self.shared.receives);
+        self.shared.sends_polled.store(0, Release);
     }
 
     /// Gives back what it had in the segment; peers find it no more.
     pub fn destroy(&self, host: &'static Host) {
+        if host.is_inherited() {
+            return;
+        }
         self.reset(host);
         self.shared.number.store(0, Release);
         host.remove_qp(self.number);

@@ -38,7 +38,8 @@ fn slot(peer: &Peer, q: &Receives, at: u64) -> Option<*mut u8> {
 /// Appends, for the owner, one thread at a time. False: full.
 pub fn post(me: &Peer, q: &Receives, id: u64, elements: &[Element]) -> bool {
     let tail = q.tail.load(Relaxed);
-    if tail.wrapping_sub(q.head.load(Acquire)) >= u64::from(q.slots.load(Relaxed)) {
+    // A slot is free once its completion was polled, as behind a NIC: a full queue never overruns its CQ.
+    if tail.wrapping_sub(q.polled.load(Acquire)) >= u64::from(q.slots.load(Relaxed)) {
         return false;
     }
     let Some(at) = slot(me, q, tail) else { return false };
@@ -53,6 +54,13 @@ pub fn post(me: &Peer, q: &Receives, id: u64, elements: &[Element]) -> bool {
     // SYNC POINT: pairs with the Acquire in `take`.
     q.tail.store(tail + 1, Release);
     true
+}
+
+/// Forgets all, for the owner, who keeps others out.
+pub fn clear(q: &Receives) {
+    let tail = q.tail.load(Relaxed);
+    q.head.store(tail, Relaxed);
+    q.polled.store(tail, Release);
 }
 
 /// Takes the oldest, one process at a time.

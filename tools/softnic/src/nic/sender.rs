@@ -14,8 +14,8 @@ use crate::core::requester::{Done, Outcome, Request, Requester, Settings, Step};
 use crate::net::draws::Draws;
 use crate::net::gid::Gid;
 use crate::net::path::{Fate, Path};
-use crate::shared::layout::{Completion, Element};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::shared::layout::{self, Completion, Element};
+use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -107,6 +107,7 @@ pub struct Sender {
     elements: Box<[Element]>,
     inline: Box<[u8]>,
     plan: Plan,
+    shared: &'static layout::Qp,
     route: Option<Route>,
     ways: Option<Ways>,
     peer: Option<Arc<Peer>>,
@@ -125,7 +126,7 @@ pub struct Sender {
 
 impl Sender {
     /// An empty queue.
-    pub fn new(plan: &Plan) -> Sender {
+    pub fn new(plan: &Plan, shared: &'static layout::Qp) -> Sender {
         let n = plan.wrs[0] as usize;
         Sender {
             requester: Requester::new(Settings::default(), 0),
@@ -133,6 +134,7 @@ impl Sender {
             elements: vec![Element::default(); n * plan.elements[0] as usize].into(),
             inline: vec![0; n * plan.inline as usize].into(),
             plan: *plan,
+            shared,
             route: None,
             ways: None,
             peer: None,
@@ -186,7 +188,7 @@ impl Sender {
     /// Queues a WR; it is sent by [`Sender::run`].
     pub fn post(&mut self, p: &Post) -> Result<(), i32> {
         let n = self.wrs.len() as u64;
-        if self.requester.len() as u64 >= n {
+        if self.used() >= n {
             return Err(libc::ENOMEM);
         }
         let max = self.plan.elements[0] as usize;
@@ -222,9 +224,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes back the newest WRs, which were not sent: [`Sender::run`] was not called since.
-    pub fn outstanding(&self) -> usize {
-        self.requester.len()
+    /// Slots in use: those of WRs that are not over, and of those whose completions nobody polled.
+    pub fn used(&self) -> u64 {
+        self.requester.behind().saturating_sub(self.shared.sends_polled.load(Acquire))
     }
 
     /// Does what is due and what can be done.
@@ -446,6 +448,7 @@ impl Sender {
                 bytes: w.bytes,
                 qp: qp.number,
                 time: super::clock::now(),
+                sends: wr + 1,
                 ..Completion::default()
             };
             cq::append(host, &host.me, self.plan.send_cq, c, false);

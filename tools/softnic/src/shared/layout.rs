@@ -101,6 +101,8 @@ pub struct Qp {
     pub srq: AtomicU64,
     /// What the owner calls it.
     pub name: AtomicU64,
+    /// Of how many sends the completions were polled: their slots are free again.
+    pub sends_polled: AtomicU64,
     /// Its own receives.
     pub receives: Receives,
     /// What is guarded: the responder, and the receive of the message that comes in.
@@ -129,6 +131,8 @@ pub struct Receives {
     pub head: AtomicU64,
     /// How many were posted.
     pub tail: AtomicU64,
+    /// Of how many the completions were polled: their slots are free again.
+    pub polled: AtomicU64,
 }
 
 /// A receive.
@@ -235,6 +239,10 @@ pub struct Completion {
     pub flags: u32,
     /// When, in ns of the monotonic clock.
     pub time: u64,
+    /// Of a send: how many of its queue are over.
+    pub sends: u64,
+    /// Of a receive: offset of the [`Receives`] that it was taken from.
+    pub receives: u64,
 }
 
 // SAFETY: as `Shared` demands, for each of these: integers, atomics, locks. A `Responder` holds bools: a peer that writes
@@ -246,6 +254,8 @@ unsafe impl Shared for Port {}
 unsafe impl Shared for Key {}
 // SAFETY: as above.
 unsafe impl Shared for Qp {}
+// SAFETY: as above.
+unsafe impl Shared for Receives {}
 // SAFETY: as above.
 unsafe impl Shared for Srq {}
 // SAFETY: as above.
