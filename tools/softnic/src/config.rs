@@ -213,7 +213,10 @@ impl Config {
             }
             let l = &d.limits;
             if l.sges == 0 || l.sges > 32 || l.wrs == 0 || l.wrs > 1 << 16 || l.inline > 4096 || l.cqes > 1 << 22 {
-                return Err(format!("device {}: limits: sges to 32, wrs to 65536, inline to 4096, cqes to 4194304", d.name));
+                return Err(format!(
+                    "device {}: limits: sges to 32, wrs to 65536, inline to 4096, cqes to 4194304",
+                    d.name
+                ));
             }
         }
         if !self.segment.is_power_of_two() || !(4096..=1 << 20).contains(&self.segment) {

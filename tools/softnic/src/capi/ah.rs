@@ -81,7 +81,8 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
             // The header's bytes: source at 8, destination at 24.
             let bytes = grh.cast::<u8>();
             let at = |n: usize| -> [u8; 16] { core::array::from_fn(|i| *bytes.add(n + i)) };
-            let gids = &Context::of(ctx).config().ports.get(usize::from(port).wrapping_sub(1)).ok_or(libc::EINVAL)?.gids;
+            let gids =
+                &Context::of(ctx).config().ports.get(usize::from(port).wrapping_sub(1)).ok_or(libc::EINVAL)?.gids;
             let own = gids.iter().position(|g| g.0 == at(24)).ok_or(libc::EINVAL)?;
             a.is_global = 1;
             a.grh.dgid.raw = at(8);

@@ -2,8 +2,8 @@
 
 use super::device::Context;
 use super::{acks, code, errno, minus_one, object};
-use crate::nic::events::Queue;
 use crate::nic::cq as queue;
+use crate::nic::events::Queue;
 use crate::shared::layout::{self, Completion};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use parking_lot::RawMutex;

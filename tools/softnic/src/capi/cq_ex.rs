@@ -17,8 +17,7 @@ const SL: u64 = 1 << 5;
 const DLID_PATH_BITS: u64 = 1 << 6;
 const COMPLETION_TIMESTAMP: u64 = 1 << 7;
 const WALLCLOCK: u64 = 1 << 11;
-const GRANTED: u64 =
-    BYTE_LEN | IMM | QP_NUM | SRC_QP | SLID | SL | DLID_PATH_BITS | COMPLETION_TIMESTAMP | WALLCLOCK;
+const GRANTED: u64 = BYTE_LEN | IMM | QP_NUM | SRC_QP | SLID | SL | DLID_PATH_BITS | COMPLETION_TIMESTAMP | WALLCLOCK;
 
 /// Makes an extended CQ. Readers that were not asked for stay null.
 pub unsafe extern "C" fn create_cq_ex(ctx: *mut ibv_context, init: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {

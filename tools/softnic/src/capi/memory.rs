@@ -105,8 +105,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
         // SAFETY: as above.
         let host = unsafe { Context::of(context).host };
         let iova = if access & keys::ZERO_BASED != 0 { 0 } else { iova };
-        let range =
-            Range { addr: addr as u64, len: length as u64, iova, access, pd: pd_.number(), kind: 0, qp: 0 };
+        let range = Range { addr: addr as u64, len: length as u64, iova, access, pd: pd_.number(), kind: 0, qp: 0 };
         let key = host.keys.add(&host.me, &host.arena, range).map_err(code)?;
         pd_.users.fetch_add(1, Relaxed);
         let base = ibv_mr { context, pd, addr, length, handle: key, lkey: key, rkey: key };

@@ -15,17 +15,7 @@ pub extern "C" fn ibv_node_type_str(n: u32) -> *const c_char {
 /// `IBV_PORT_*`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_port_state_str(n: u32) -> *const c_char {
-    name(
-        &[
-            c"no change",
-            c"PORT_DOWN",
-            c"PORT_INIT",
-            c"PORT_ARMED",
-            c"PORT_ACTIVE",
-            c"PORT_ACTIVE_DEFER",
-        ],
-        n,
-    )
+    name(&[c"no change", c"PORT_DOWN", c"PORT_INIT", c"PORT_ARMED", c"PORT_ACTIVE", c"PORT_ACTIVE_DEFER"], n)
 }
 
 /// `IBV_EVENT_*`.

@@ -115,9 +115,7 @@ unsafe fn create(ctx: *mut ibv_context, a: &mut ibv_qp_init_attr_ex) -> Result<*
         inline: cap.max_inline_data,
         all_signaled: a.sq_sig_all != 0,
     };
-    let core = host
-        .add_qp(limits.qps as usize, |number| Ok(Arc::new(Qp::new(host, number, plan)?)))
-        .map_err(code)?;
+    let core = host.add_qp(limits.qps as usize, |number| Ok(Arc::new(Qp::new(host, number, plan)?))).map_err(code)?;
     host.engine.start(host);
     for q in [send_cq, recv_cq].into_iter().flatten() {
         q.users.fetch_add(1, Relaxed);

@@ -258,4 +258,3 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, mut wr: *mut ibv_recv_wr, ba
         Ok(())
     })
 }
-

@@ -65,7 +65,6 @@ pub unsafe fn write(pid: Option<u32>, theirs: &Pieces, ours: &Pieces) -> Result<
             Some(pid) => system(pid, theirs, ours, libc::process_vm_writev),
         }
     }
-
 }
 
 /// Copies from another process to this one; both have as many bytes.

@@ -90,11 +90,16 @@ pub fn deliver(host: &Host, peer: &Peer, number: u32, from: &From, packet: &Pack
             let c = Completion { id, status: trouble, qp: number, opcode: 128, receives, ..Completion::default() };
             cq::append(host, peer, qp.recv_cq.load(Relaxed), c, true);
         }
-        tell(host, peer, qp, match why {
-            Refusal::Access => event::QP_ACCESS_ERR,
-            Refusal::InvalidRequest => event::QP_REQ_ERR,
-            Refusal::Operation => event::QP_FATAL,
-        });
+        tell(
+            host,
+            peer,
+            qp,
+            match why {
+                Refusal::Access => event::QP_ACCESS_ERR,
+                Refusal::InvalidRequest => event::QP_REQ_ERR,
+                Refusal::Operation => event::QP_FATAL,
+            },
+        );
         qp.fault.store(1, Release);
         host.ask_for_attention(peer);
     }

@@ -162,10 +162,8 @@ fn serve(host: &'static Host) {
 
 fn sleep(fds: &mut [libc::pollfd], until: u64) {
     let left = until.saturating_sub(now());
-    let time = libc::timespec {
-        tv_sec: (left / 1_000_000_000).cast_signed(),
-        tv_nsec: (left % 1_000_000_000).cast_signed(),
-    };
+    let time =
+        libc::timespec { tv_sec: (left / 1_000_000_000).cast_signed(), tv_nsec: (left % 1_000_000_000).cast_signed() };
     let limit = if until == u64::MAX { core::ptr::null() } else { &raw const time };
     // SAFETY: a list of descriptors and a time.
     unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, limit, core::ptr::null()) };

@@ -173,4 +173,3 @@ fn retire(me: &Peer, key: u32) {
         std::thread::sleep(Duration::from_micros(20));
     }
 }
-
