@@ -136,6 +136,8 @@ pub struct Requester {
     /// Nothing is sent before.
     wait_until: u64,
     timer: Option<u64>,
+    /// The oldest PSN that is not acknowledged, when a later answer last showed that its own was lost.
+    implied: Option<u64>,
     /// When the newest packet left, or will leave.
     departed: u64,
     drained: bool,
@@ -158,6 +160,7 @@ impl Requester {
             rnr_left: settings.rnr_retries,
             wait_until: 0,
             timer: None,
+            implied: None,
             departed: 0,
             drained: false,
             failed: false,
@@ -345,6 +348,13 @@ impl Requester {
         self.start_timer(now);
     }
 
+    /// A later reply shows that an answer was lost: once, however many such replies follow.
+    fn answer_lost(&mut self, now: u64, done: &mut Vec<Done>) {
+        if self.implied.replace(self.unacked) != Some(self.unacked) {
+            self.again(now, done);
+        }
+    }
+
     /// The request that the oldest PSN that is not acknowledged belongs to, and how far that is into it.
     fn oldest(&self) -> Option<(u64, u32)> {
         let (i, e) = self.queue.iter().enumerate().find(|(_, e)| e.psns > 0 && e.behind() > self.unacked)?;
@@ -378,7 +388,7 @@ impl Requester {
         match reply {
             Reply::Ack { psn } => {
                 if !self.accept(now, self.meant(psn) + 1, done) {
-                    self.again(now, done);
+                    self.answer_lost(now, done);
                 }
             }
             Reply::Data { psn, psns, .. } => {
@@ -387,13 +397,15 @@ impl Requester {
                 if whole && psn == self.unacked {
                     self.advance(now, psn + u64::from(psns), done);
                 } else if psn > self.unacked {
-                    self.again(now, done);
+                    self.answer_lost(now, done);
                 }
             }
             Reply::OutOfOrder { psn } => {
                 let psn = self.meant(psn);
                 let whole = self.accept(now, psn, done);
-                if !whole || psn == self.unacked {
+                if !whole {
+                    self.answer_lost(now, done);
+                } else if psn == self.unacked {
                     self.again(now, done);
                 }
             }

@@ -152,8 +152,9 @@ impl Sender {
     /// Where it sends to, from now on.
     pub fn set_route(&mut self, host: &'static Host, qp: u32, route: Route) {
         self.ways = Some(Ways::new(host, route.from, route.to));
-        // The n-th QP of the n-th process throws the same dice each time.
-        let flow = (u64::from(qp) << 32) ^ route.from.halves()[1].rotate_left(17) ^ route.to.halves()[1];
+        // The n-th QP of a process throws the same dice each time, whichever place the process has.
+        let flow =
+            (u64::from(qp % layout::QPS as u32) << 32) ^ route.from.halves()[1].rotate_left(17) ^ route.to.halves()[1];
         self.draws = Draws::new(host.config.seed, flow);
         self.peer = None;
         self.route = Some(route);
@@ -240,15 +241,14 @@ impl Sender {
         }
         loop {
             let mut moved = false;
-            while self.forward.front().is_some_and(|(t, _)| *t <= now) {
-                let (at, packet) = self.forward.pop_front().expect("there is one");
-                self.arrive(qp, host, at.max(now), &packet);
+            // By their own times, and before any timer: that they are seen to late makes nobody time out.
+            while let Some(forward) = self.next_due(now) {
                 moved = true;
-            }
-            while self.backward.front().is_some_and(|(t, _)| *t <= now) {
-                let (_, reply) = self.backward.pop_front().expect("there is one");
-                self.requester.on_reply(now, reply, &mut self.done);
-                moved = true;
+                if forward && let Some((at, packet)) = self.forward.pop_front() {
+                    self.arrive(qp, host, at, &packet);
+                } else if let Some((at, reply)) = self.backward.pop_front() {
+                    self.requester.on_reply(at, reply, &mut self.done);
+                }
             }
             self.requester.on_time(now, &mut self.done);
             while let Some(step) = self.requester.next(now) {
@@ -282,8 +282,15 @@ impl Sender {
         let next = under_way.into_iter().flatten().chain(self.requester.deadline()).min();
         if let Some(at) = next.filter(|at| *at < self.scheduled) {
             self.scheduled = at.max(now);
-            host.engine.schedule(self.scheduled, qp.number % crate::shared::layout::QPS as u32);
+            host.engine.schedule(self.scheduled, qp.number % layout::QPS as u32);
         }
+    }
+
+    /// Whether a packet (true) or a reply is due next, if any is.
+    fn next_due(&self, now: u64) -> Option<bool> {
+        let packet = self.forward.front().map_or(u64::MAX, |f| f.0);
+        let reply = self.backward.front().map_or(u64::MAX, |b| b.0);
+        (packet.min(reply) <= now).then_some(packet < reply)
     }
 
     fn is_unreliable(&self) -> bool {
