@@ -20,6 +20,9 @@ pub struct Config {
     pub window: u32,
     /// Whether processes copy from and to one another's memory; if not, through shared memory.
     pub direct: bool,
+    /// After so many polls in vain one after the other a thread lets others run: on few cores its peer is among them.
+    /// 0: never.
+    pub polls_before_yield: u32,
     /// Devices.
     #[serde(rename = "device")]
     pub devices: Vec<Device>,
@@ -166,6 +169,7 @@ impl Default for Config {
             segment: 65_536,
             window: 1 << 20,
             direct: true,
+            polls_before_yield: 256,
             devices: vec![Device { name: "soft0".into(), ports: vec![port], limits: Limits::default() }],
             paths: vec![],
             port_faults: vec![],

@@ -4,6 +4,7 @@ use super::device::Context;
 use super::{acks, code, errno, minus_one, object};
 use crate::nic::cq as queue;
 use crate::nic::events::Queue;
+use crate::nic::host::Host;
 use crate::shared::layout::{self, Completion};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use parking_lot::RawMutex;
@@ -35,6 +36,8 @@ pub struct Cq {
     pub current: Completion,
     /// QPs and SRQs that use it.
     pub users: AtomicU32,
+    /// Polls in vain, one after the other.
+    pub vain: AtomicU32,
     reported: AtomicU32,
     /// Asynchronous events.
     pub async_reported: AtomicU32,
@@ -75,6 +78,7 @@ pub unsafe fn create(
         polling: RawMutex::INIT,
         current: Completion::default(),
         users: AtomicU32::new(0),
+        vain: AtomicU32::new(0),
         reported: AtomicU32::new(0),
         async_reported: AtomicU32::new(0),
     }));
@@ -173,6 +177,17 @@ pub fn wc(c: &Completion) -> ibv_wc {
     }
 }
 
+/// Nothing was there. Whoever waits like this for long may keep from running what he waits for.
+pub fn in_vain(c: &Cq, host: &Host) {
+    let n = c.vain.load(Relaxed) + 1;
+    let enough = host.config.polls_before_yield;
+    c.vain.store(if n >= enough { 0 } else { n }, Relaxed);
+    if enough > 0 && n >= enough {
+        // SAFETY: without demands.
+        unsafe { libc::sched_yield() };
+    }
+}
+
 /// Does what is due, and takes completions.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, n: c_int, out: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's.
@@ -185,8 +200,10 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, n: c_int, out: *mut ibv_wc) ->
         host.engine.poll(host);
         host.attend_if_asked();
         if queue::is_empty(c.shared) {
+            in_vain(c, host);
             return Ok(());
         }
+        c.vain.store(0, Relaxed);
         c.polling.lock();
         while got < n {
             let Some(completion) = queue::poll(&host.me, c.shared) else { break };

@@ -1,9 +1,10 @@
 //! The extended interface of CQs: one completion at a time, looked at by readers.
 
-use super::cq::{Cq, create};
+use super::cq::{Cq, create, in_vain};
 use super::device::Context;
 use super::object;
 use crate::nic::cq as queue;
+use core::sync::atomic::Ordering::Relaxed;
 use parking_lot::lock_api::RawMutex as _;
 use rdma_sys::*;
 use std::ffi::{c_int, c_uint};
@@ -79,8 +80,10 @@ unsafe extern "C" fn start_poll(ex: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
             Ok(())
         });
         if done != 0 || queue::is_empty((*cq).shared) {
+            in_vain(&*cq, host);
             return libc::ENOENT;
         }
+        (*cq).vain.store(0, Relaxed);
         (*cq).polling.lock();
         let e = take(ex);
         if e != 0 {
