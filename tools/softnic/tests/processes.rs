@@ -142,6 +142,18 @@ fn every_byte_arrives_over_a_path_that_loses_delays_and_reorders() {
     play(name, DIRTY, &[&|m| mixture(m, 0, 60), &|m| mixture(m, 1, 60)]);
 }
 
+#[test]
+fn every_byte_arrives_where_memory_is_not_reached_directly() {
+    let name = "every_byte_arrives_where_memory_is_not_reached_directly";
+    play(name, "direct = false\n", &[&|m| mixture(m, 0, 100), &|m| mixture(m, 1, 100)]);
+}
+
+#[test]
+fn atomics_count_where_memory_is_not_reached_directly() {
+    let name = "atomics_count_where_memory_is_not_reached_directly";
+    play(name, "direct = false\n", &[&|m| counting(m, 0), &|m| counting(m, 1)]);
+}
+
 /// Many WRs at once, of which each adds one: none is lost, none is done twice.
 fn counting(mail: &Mail, me: usize) {
     let d = Dev::open(4096);
@@ -301,6 +313,12 @@ fn faulty(mail: &Mail, me: usize) {
         }
         together(mail, me, &format!("end{gid}"));
     }
+}
+
+#[test]
+fn a_peer_that_dies_answers_no_more_where_memory_is_not_reached_directly() {
+    let name = "a_peer_that_dies_answers_no_more_where_memory_is_not_reached_directly";
+    play(name, "direct = false\n", &[&|m| survivor(m, 0), &|m| survivor(m, 1)]);
 }
 
 #[test]

@@ -48,6 +48,24 @@ impl Pieces {
         self.as_slice().iter().map(|p| p.iov_len).sum()
     }
 
+    /// So many bytes of them, from an offset on.
+    pub fn part(&self, offset: usize, bytes: usize) -> Pieces {
+        let (mut skip, mut left, mut part) = (offset, bytes, Pieces::new());
+        for (addr, n) in self.iter() {
+            let from = skip.min(n);
+            let take = (n - from).min(left);
+            part.push(addr + from as u64, take);
+            skip -= from;
+            left -= take;
+        }
+        part
+    }
+
+    /// Address and bytes of each.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.as_slice().iter().map(|p| (p.iov_base as u64, p.iov_len))
+    }
+
     fn as_slice(&self) -> &[iovec] {
         &self.list[..self.n]
     }
@@ -175,6 +193,19 @@ mod tests {
             prop_assert_eq!(unsafe { read(pid, &b, &a) }, Ok(()));
             prop_assert_eq!(&from, &data);
         }
+    }
+
+    #[test]
+    fn a_part_may_begin_and_end_in_any_piece() {
+        let mut p = Pieces::new();
+        for (addr, bytes) in [(100, 10), (200, 5), (300, 20)] {
+            p.push(addr, bytes);
+        }
+        let part = |offset, bytes| p.part(offset, bytes).iter().collect::<Vec<_>>();
+        assert_eq!(part(0, 35), [(100, 10), (200, 5), (300, 20)]);
+        assert_eq!(part(9, 3), [(109, 1), (200, 2)]);
+        assert_eq!(part(12, 10), [(202, 3), (300, 7)]);
+        assert_eq!(part(35, 0), []);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Bringing a packet to a QP of whomever: the sender's thread does what the receiver's NIC would do, in memory that both
 //! share, and moves the payload from the one process to the other.
 
+use super::bounce::{self, Way};
 use super::copy::{self, CopyError, Pieces};
 use super::cq;
 use super::events::Event;
@@ -15,6 +16,7 @@ use crate::net::gid::Gid;
 use crate::shared::layout::{Completion, MAX_SGE, Port, Qp, Receive, Srq};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::sync::Once;
 
 /// Bytes of the header that a datagram begins with.
 pub const GRH: u32 = 40;
@@ -199,6 +201,46 @@ impl<'a> Bringing<'a> {
         Ok((held, at))
     }
 
+    /// Copies to the receiver.
+    unsafe fn put(&self, theirs: &Pieces, ours: &Pieces) -> Result<(), CopyError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.either(
+                || copy::write(self.peer.pid, theirs, ours),
+                || bounce::transfer(self.peer, Way::There, theirs, ours),
+            )
+        }
+    }
+
+    /// Copies from the receiver.
+    unsafe fn get(&self, theirs: &Pieces, ours: &Pieces) -> Result<(), CopyError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.either(
+                || copy::read(self.peer.pid, theirs, ours),
+                || bounce::transfer(self.peer, Way::Here, theirs, ours),
+            )
+        }
+    }
+
+    /// Directly, where that is allowed.
+    fn either(
+        &self,
+        direct: impl FnOnce() -> Result<(), CopyError>,
+        bounced: impl FnOnce() -> Result<(), CopyError>,
+    ) -> Result<(), CopyError> {
+        let other = self.peer.pid.is_some();
+        if other && (!self.host.config.direct || self.peer.denied.load(Relaxed)) {
+            return bounced();
+        }
+        let done = direct();
+        if done == Err(CopyError::Denied) {
+            self.peer.denied.store(true, Relaxed);
+            return bounced();
+        }
+        done
+    }
+
     fn moved(&self, r: Result<(), CopyError>, fault: Trouble) -> Result<(), Trouble> {
         r.map_err(|e| match e {
             CopyError::Fault => fault,
@@ -207,9 +249,10 @@ impl<'a> Bringing<'a> {
                 Trouble::Lost
             }
             CopyError::Denied => {
-                if !self.peer.denied.swap(true, Relaxed) {
-                    crate::say(format_args!("the system does not allow copying between processes"));
-                }
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
+                    crate::say(format_args!("the system does not allow copying between processes; set direct = false"));
+                });
                 Trouble::Lost
             }
         })
@@ -229,11 +272,11 @@ impl<'a> Bringing<'a> {
         let ours = Pieces::one(header.as_mut_ptr() as u64, header.len());
         let r = self.place(0, GRH).and_then(|theirs| {
             // SAFETY: the receive's memory, and the header above.
-            self.moved(unsafe { copy::write(self.peer.pid, &theirs, &ours) }, OPERATION)
+            self.moved(unsafe { self.put(&theirs, &ours) }, OPERATION)
         });
         let r = r.and_then(|()| self.place(GRH, p.bytes)).and_then(|theirs| {
             // SAFETY: the receive's memory, and the sender's.
-            self.moved(unsafe { copy::write(self.peer.pid, &theirs, self.from.ours) }, OPERATION)
+            self.moved(unsafe { self.put(&theirs, self.from.ours) }, OPERATION)
         });
         let status = if r.is_ok() { status::SUCCESS } else { self.trouble };
         self.receive_done(p, status, GRH);
@@ -295,7 +338,7 @@ impl Memory for Bringing<'_> {
         }
         let theirs = self.place(p.offset, p.bytes)?;
         // SAFETY: memory of the receive that was taken, and of the WR.
-        let r = self.moved(unsafe { copy::write(self.peer.pid, &theirs, self.from.ours) }, OPERATION);
+        let r = self.moved(unsafe { self.put(&theirs, self.from.ours) }, OPERATION);
         if r == Err(OPERATION) {
             self.trouble = status::LOC_PROT;
         }
@@ -308,7 +351,7 @@ impl Memory for Bringing<'_> {
         }
         let (_held, at) = self.remote(p, keys::REMOTE_WRITE)?;
         // SAFETY: registered memory, held for so long, and the WR's.
-        self.moved(unsafe { copy::write(self.peer.pid, &Pieces::one(at, p.bytes as usize), self.from.ours) }, ACCESS)
+        self.moved(unsafe { self.put(&Pieces::one(at, p.bytes as usize), self.from.ours) }, ACCESS)
     }
 
     fn read(&mut self, p: &Packet) -> Result<(), Trouble> {
@@ -317,7 +360,7 @@ impl Memory for Bringing<'_> {
         }
         let (_held, at) = self.remote(p, keys::REMOTE_READ)?;
         // SAFETY: as above.
-        self.moved(unsafe { copy::read(self.peer.pid, &Pieces::one(at, p.bytes as usize), self.from.ours) }, ACCESS)
+        self.moved(unsafe { self.get(&Pieces::one(at, p.bytes as usize), self.from.ours) }, ACCESS)
     }
 
     fn atomic(&mut self, p: &Packet) -> Result<u64, Trouble> {
@@ -337,11 +380,11 @@ impl Memory for Bringing<'_> {
         }
         let (mut old, theirs) = (0u64, Pieces::one(at, 8));
         // SAFETY: registered memory, held for so long, and a local variable.
-        let got = unsafe { copy::read(self.peer.pid, &theirs, &Pieces::one(&raw mut old as u64, 8)) };
+        let got = unsafe { self.get(&theirs, &Pieces::one(&raw mut old as u64, 8)) };
         self.moved(got, ACCESS)?;
         if let Some(mut new) = changed(old) {
             // SAFETY: as above.
-            let put = unsafe { copy::write(self.peer.pid, &theirs, &Pieces::one(&raw mut new as u64, 8)) };
+            let put = unsafe { self.put(&theirs, &Pieces::one(&raw mut new as u64, 8)) };
             self.moved(put, ACCESS)?;
         }
         Ok(old)

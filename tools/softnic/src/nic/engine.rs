@@ -1,5 +1,6 @@
 //! What is due later, and who does it: whoever polls, or one thread, asleep until then.
 
+use super::bounce;
 use super::clock::now;
 use super::host::Host;
 use core::cmp::Reverse;
@@ -97,6 +98,9 @@ impl Engine {
     pub fn start(&self, host: &'static Host) {
         if self.started.swap(true, Relaxed) {
             return;
+        }
+        if bounce::is_needed(host.config.direct) {
+            bounce::start(host);
         }
         let mut old = core::mem::MaybeUninit::uninit();
         // SAFETY: signal sets are filled before they are used.

@@ -133,7 +133,10 @@ impl Host {
         let header: &Header = mapping.at(0).expect("it was just allocated");
         header.pid.store(std::process::id(), Relaxed);
         // SAFETY: nobody knows of it yet.
-        unsafe { Locked::init((&raw const header.atomics).cast_mut(), ()) };
+        unsafe {
+            Locked::init((&raw const header.atomics).cast_mut(), ());
+            Locked::init((&raw const header.bounce.turn).cast_mut(), ());
+        }
         let mut ports = vec![];
         for d in &config.devices {
             let mut offsets = vec![];

@@ -3,6 +3,7 @@
 use super::lock::Locked;
 use super::mapping::Shared;
 use crate::core::responder::Responder;
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Begins each segment and the registry; the last digits are the version.
@@ -30,11 +31,36 @@ pub struct Header {
     pub attention: AtomicU32,
     /// Held while an atomic changes the owner's memory.
     pub atomics: Locked<()>,
+    /// For peers that cannot reach the owner's memory.
+    pub bounce: Bounce,
     /// Pages of offsets of [`Qp`]s.
     pub qps: [AtomicU64; QPS / PAGE],
     /// Pages of [`Key`]s.
     pub keys: [AtomicU64; KEYS / PAGE],
 }
+
+/// Bytes that are copied at a time where memory is not reached directly.
+pub const BOUNCE: usize = 256 << 10;
+
+/// Where the owner copies for peers.
+#[repr(C)]
+pub struct Bounce {
+    /// Held by the peer that is served.
+    pub turn: Locked<()>,
+    /// What is asked for, or was done.
+    pub state: AtomicU32,
+    /// 1: the owner has a thread that serves.
+    pub serves: AtomicU32,
+    /// Pieces of the owner's memory.
+    pub count: AtomicU32,
+    /// Address and bytes of each.
+    pub pieces: [[AtomicU64; 2]; MAX_SGE + 1],
+    /// The bytes.
+    pub data: UnsafeCell<[u64; BOUNCE / 8]>,
+}
+
+// SAFETY: the data is touched by the holder of the turn, and by the owner while the holder waits.
+unsafe impl Sync for Bounce {}
 
 /// A port's addresses, as peers see them.
 #[repr(C)]
