@@ -171,7 +171,7 @@ fn a_late_receive_is_waited_for_without_anybody_polling() {
         assert_eq!(q[1].receive(9, &mut [sge(d.addr() + 100, 64, d.key())]), 0);
         // The engine's thread is the only one that is left to do it.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
-        while &d.buf[100..104] != b"late" {
+        while d.look(100) != *b"late" {
             assert!(std::time::Instant::now() < until, "it never came");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

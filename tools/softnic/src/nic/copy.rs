@@ -20,6 +20,12 @@ pub struct Pieces {
     list: [iovec; MAX],
 }
 
+impl Default for Pieces {
+    fn default() -> Pieces {
+        Pieces::new()
+    }
+}
+
 const MAX: usize = crate::shared::layout::MAX_SGE + 1;
 
 impl Pieces {

@@ -49,6 +49,11 @@ impl Dev {
         self.buf.as_ptr() as u64
     }
 
+    /// What is in the buffer right now: others write to it.
+    pub fn look<const N: usize>(&self, at: usize) -> [u8; N] {
+        core::array::from_fn(|i| unsafe { (&raw const self.buf[at + i]).read_volatile() })
+    }
+
     pub fn key(&self) -> u32 {
         unsafe { (*self.mr).lkey }
     }
