@@ -12,7 +12,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-14/lib
 help:
 	@echo "make demo       build everything, boot the laboratory, watch a real RDMA program in trtop"
 	@echo "make test       every test, in the laboratory too"
-	@echo "make build      target/release/libtelereduce.so and target/release/trtop"
+	@echo "make build      target/release/libtelereduce.so, target/release/trtop and target/release/softnic/libibverbs.so.1"
 	@echo "make matrix     every kind of verbs program, with and without the library: the README's matrix (15 minutes)"
 	@echo "make litmus     the order contract: programs that must see each violation of it (10 minutes); RUN=shim under the library"
 	@echo "make bench      what the library costs, in ns, and trtop's own use"
@@ -26,7 +26,8 @@ deps:
 	@tools/deps
 
 build: deps
-	$(CARGO) build --release --locked -p telereduce-shim -p trtop
+	$(CARGO) build --release --locked -p telereduce-shim -p trtop -p softnic
+	$(MAKE) --no-print-directory -s -C tools/softnic
 
 # What only tests and benchmarks need: the null device, and small C programs that run on it.
 programs: build
@@ -61,7 +62,7 @@ matrix: build
 lint: deps
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/litmus/run tests/litmus/soak tests/matrix/run tests/matrix/pyverbs.sh tools/fleet/check tools/fleet/unpack tools/nccl/run .ci/run
+	shellcheck -x -e SC1091 tools/deps tools/run-tests tools/demo/* tools/bench/* tests/lab/run tests/lab/*.sh tests/litmus/run tests/litmus/soak tests/litmus/softnic tests/matrix/run tests/matrix/pyverbs.sh tools/fleet/check tools/fleet/unpack tools/nccl/run .ci/run
 	@tools/fleet/check
 
 bench: programs
