@@ -420,6 +420,8 @@ impl Requester {
                     }
                     self.rnr_left -= 1;
                 }
+                // The responder is alive: what was lost so far is not held against it.
+                self.retries_left = self.settings.retries;
                 self.rewind();
                 self.wait_until = now + rnr::rnr_wait_ns(timer);
                 self.timer = None;
