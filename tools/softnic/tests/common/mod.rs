@@ -76,7 +76,9 @@ pub fn play(name: &str, config: &str, parts: &[&dyn Fn(&Mail)]) -> Option<String
     }
     let user = std::fs::metadata(dir.path()).map(|m| std::os::unix::fs::MetadataExt::uid(&m)).expect("a folder");
     let network = format!("/dev/shm/softnic-{user}-test-{}-{name}", std::process::id());
-    drop(std::fs::remove_dir_all(network));
+    let left: Vec<_> = std::fs::read_dir(&network).into_iter().flatten().flatten().map(|e| e.file_name()).collect();
+    let is_left = std::fs::remove_dir_all(network).is_ok();
     assert!(wrong.is_empty(), "{wrong}");
+    assert!(!is_left, "the last process left the network behind: {left:?}");
     std::fs::read_to_string(dir.path().join("result")).ok()
 }
