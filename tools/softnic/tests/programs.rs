@@ -45,6 +45,11 @@ fn text(out: &Output) -> String {
 
 /// A server and a client, of which the client's output is returned. `None`: it cannot be run here.
 fn pair(name: &str, command: &str, config: &str) -> Option<String> {
+    pair_with(name, command, config, &[])
+}
+
+/// The same, both with these variables.
+fn pair_with(name: &str, command: &str, config: &str, env: &[(&str, &str)]) -> Option<String> {
     let program = command.split(' ').next().expect("a program");
     if !found(program) {
         skipped(&format!("{program} is not installed (perftest, ibverbs-utils)"));
@@ -59,11 +64,12 @@ fn pair(name: &str, command: &str, config: &str) -> Option<String> {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("softnic.toml");
     std::fs::write(&file, config).expect("a file");
+    let set: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
     // The server is there once somebody listens.
     let script = format!(
-        "ip link set lo up; timeout 200 {command} >server 2>&1 & s=$!
+        "ip link set lo up; timeout 200 env {set} {command} >server 2>&1 & s=$!
          for i in $(seq 500); do grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.02; done
-         timeout 200 {command} 127.0.0.1; c=$?; wait $s; s=$?
+         timeout 200 env {set} {command} 127.0.0.1; c=$?; wait $s; s=$?
          [ $s = 0 ] || {{ echo server $s; cat server; }}; exit $((c | s))"
     );
     let network = format!("programs-{}-{name}", std::process::id());
@@ -144,6 +150,36 @@ fn a_bad_path_changes_no_byte() {
     if let Some(out) = pair("a_bad_path_changes_no_byte", "ibv_rc_pingpong -g 1 -c -n 100 -s 65536", config) {
         assert!(out.contains("100 iters"), "{out}");
     }
+}
+
+/// The preloaded library, over this device as over a NIC, counts what perftest says that it did.
+#[test]
+fn the_shim_counts_what_was_sent() {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/libtelereduce.so");
+    let shim = std::env::var_os("SOFTNIC_TEST_SHIM").map_or(built, PathBuf::from);
+    if !shim.is_file() {
+        return skipped("target/release/libtelereduce.so is not there (make build)");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let snapshot = format!("{}/%p.json", dir.path().display());
+    let env = [
+        ("LD_PRELOAD", shim.to_str().expect("a path in UTF-8")),
+        ("TELEREDUCE_SNAPSHOT", &snapshot),
+        ("TELEREDUCE_DIR", dir.path().to_str().expect("a path in UTF-8")),
+    ];
+    let command = "ib_write_bw -F -d soft0 -x 1 -s 65536 -n 1000";
+    if pair_with("the_shim_counts_what_was_sent", command, "", &env).is_none() {
+        return;
+    }
+    let snapshots = std::fs::read_dir(dir.path()).expect("a folder").flatten();
+    let all: Vec<String> = snapshots
+        .filter(|f| f.path().extension().is_some_and(|e| e == "json"))
+        .map(|f| std::fs::read_to_string(f.path()).expect("a file").replace([' ', '\n'], ""))
+        .collect();
+    assert_eq!(all.len(), 2, "one of each side");
+    let sent = ["\"wr_posted\":1000,", "\"wr_completed\":1000,", "\"bytes_completed\":65536000,"];
+    let sides = all.iter().filter(|text| sent.iter().all(|s| text.contains(s))).count();
+    assert_eq!(sides, 1, "one side sent: {all:?}");
 }
 
 /// Names and versions that an object wants, or has.

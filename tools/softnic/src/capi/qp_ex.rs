@@ -132,6 +132,7 @@ fn finish(q: &CQp, s: &State) -> Result<(), c_int> {
     }
     check_state(q)?;
     let mut sender = q.core.sender.lock();
+    sender.catch_up(&q.core, q.host);
     if sender.used() + s.wrs.len() as u64 > u64::from(q.core.plan.wrs[0]) {
         return Err(libc::ENOMEM);
     }

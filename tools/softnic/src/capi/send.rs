@@ -197,6 +197,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, ba
         let q = unsafe { CQp::of(qp) };
         let mut result = check_state(q);
         let mut sender = q.core.sender.lock();
+        sender.catch_up(&q.core, q.host);
         // SAFETY: the caller's: a list of WRs.
         while let (Ok(()), Some(w)) = (result, unsafe { wr.as_ref() }) {
             // SAFETY: as above.

@@ -233,6 +233,26 @@ fn a_receive_that_comes_late_is_waited_for() {
 }
 
 #[test]
+fn losses_while_it_waits_for_a_receive_do_not_add_up() {
+    let mut a = Requester::new(Settings { retries: 1, ..SETTINGS }, 0);
+    a.post(request(Op::Send, 8));
+    let (mut now, mut done) = (0, vec![]);
+    for _ in 0..5 {
+        // Lost, and sent again after the timeout; that is answered.
+        assert!(matches!(a.next(now), Some(Step::Transmit(_))));
+        a.departed(now);
+        now = a.deadline().expect("a timeout");
+        a.on_time(now, &mut done);
+        assert!(matches!(a.next(now), Some(Step::Transmit(_))));
+        a.departed(now);
+        a.on_reply(now, Reply::NotReady { psn: 0, timer: 1 }, &mut done);
+        now = a.deadline().expect("a wait");
+        a.on_time(now, &mut done);
+    }
+    assert_eq!(done, []);
+}
+
+#[test]
 fn a_refusal_ends_all_that_follows() {
     let mut w = Wire::new(SETTINGS, 5, 1, 0.0);
     w.log.refuse = Some(9);
@@ -254,6 +274,26 @@ fn no_more_reads_are_under_way_than_allowed() {
     let sent: Vec<_> = core::iter::from_fn(|| a.next(0)).collect();
     // Three segments each, of two messages.
     assert_eq!(sent.len(), 6);
+}
+
+#[test]
+fn a_lost_answer_costs_one_retry_however_many_later_ones_come() {
+    let mut a = Requester::new(Settings { max_answers: 8, retries: 1, ..SETTINGS }, 0);
+    for _ in 0..8 {
+        a.post(request(Op::FetchAdd, 8));
+    }
+    let mut done = vec![];
+    let sent: Vec<_> = core::iter::from_fn(|| a.next(0)).collect();
+    assert_eq!(sent.len(), 8);
+    for psn in 1..8 {
+        a.on_reply(0, Reply::Data { psn, psns: 1, bytes: 8, value: 0 }, &mut done);
+    }
+    assert_eq!(done, []);
+    assert!(matches!(a.next(0), Some(Step::Transmit(p)) if p.psn == 0));
+    for psn in 0..8 {
+        a.on_reply(0, Reply::Data { psn, psns: 1, bytes: 8, value: 0 }, &mut done);
+    }
+    assert!(done.len() == 8 && done.iter().all(|d| d.outcome == Outcome::Success));
 }
 
 #[test]

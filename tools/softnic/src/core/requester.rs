@@ -420,6 +420,8 @@ impl Requester {
                     }
                     self.rnr_left -= 1;
                 }
+                // The responder is alive: what was lost so far is not held against it.
+                self.retries_left = self.settings.retries;
                 self.rewind();
                 self.wait_until = now + rnr::rnr_wait_ns(timer);
                 self.timer = None;
@@ -439,7 +441,8 @@ impl Requester {
         if behind <= self.unacked || behind > self.sent {
             return true;
         }
-        let awaited = self.queue.iter().find(|e| e.request.op.is_answered() && e.behind() > self.unacked);
+        let mut covered = self.queue.iter().take_while(|e| e.psn < behind);
+        let awaited = covered.find(|e| e.request.op.is_answered() && e.behind() > self.unacked);
         let limit = awaited.map_or(behind, |e| e.psn.max(self.unacked)).min(behind);
         self.advance(now, limit, done);
         limit == behind

@@ -159,7 +159,7 @@ impl<'a> Bringing<'a> {
         let mut pieces = Pieces::new();
         for e in &self.current.elements[..(self.current.n as usize).min(MAX_SGE)] {
             let n = u64::from(e.bytes).saturating_sub(skip).min(left);
-            let begin = e.addr + skip.min(u64::from(e.bytes));
+            let begin = e.addr.wrapping_add(skip.min(u64::from(e.bytes)));
             skip = skip.saturating_sub(u64::from(e.bytes));
             if n == 0 {
                 continue;

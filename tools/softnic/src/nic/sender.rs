@@ -241,29 +241,19 @@ impl Sender {
         }
         loop {
             let mut moved = false;
-            // By their own times, and before any timer: that they are seen to late makes nobody time out.
+            // By their own times, and before any timer: that they are seen to late makes nobody time out, and what they let
+            // go leaves when it would have left, so that a path is not idle for want of a processor.
             while let Some(forward) = self.next_due(now) {
                 moved = true;
                 if forward && let Some((at, packet)) = self.forward.pop_front() {
                     self.arrive(qp, host, at, &packet);
                 } else if let Some((at, reply)) = self.backward.pop_front() {
                     self.requester.on_reply(at, reply, &mut self.done);
+                    self.send(qp, host, at);
                 }
             }
             self.requester.on_time(now, &mut self.done);
-            while let Some(step) = self.requester.next(now) {
-                moved = true;
-                match step {
-                    Step::Local(wr) => {
-                        let outcome = self.do_locally(qp, host, wr);
-                        self.requester.local_done(wr, outcome, &mut self.done);
-                    }
-                    Step::Transmit(packet) => self.transmit(qp, host, now, &packet),
-                }
-                if self.done.len() >= 16 {
-                    self.reap(qp, host);
-                }
-            }
+            moved |= self.send(qp, host, now);
             self.reap(qp, host);
             if self.failed || !moved {
                 break;
@@ -283,6 +273,32 @@ impl Sender {
         if let Some(at) = next.filter(|at| *at < self.scheduled) {
             self.scheduled = at.max(now);
             host.engine.schedule(self.scheduled, qp.number % layout::QPS as u32);
+        }
+    }
+
+    /// Sends what can be sent at a time. False: nothing.
+    fn send(&mut self, qp: &Qp, host: &'static Host, now: u64) -> bool {
+        let mut moved = false;
+        while let Some(step) = self.requester.next(now) {
+            moved = true;
+            match step {
+                Step::Local(wr) => {
+                    let outcome = self.do_locally(qp, host, wr);
+                    self.requester.local_done(wr, outcome, &mut self.done);
+                }
+                Step::Transmit(packet) => self.transmit(qp, host, now, &packet),
+            }
+            if self.done.len() >= 16 {
+                self.reap(qp, host);
+            }
+        }
+        moved
+    }
+
+    /// Does what is due before something new is posted, which did not exist then.
+    pub fn catch_up(&mut self, qp: &Qp, host: &'static Host) {
+        if !self.forward.is_empty() || !self.backward.is_empty() {
+            self.run(qp, host);
         }
     }
 

@@ -49,6 +49,11 @@ impl Mapping {
         Ok(Mapping { base: base.cast(), len, file })
     }
 
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Takes memory for a range: without it, a full `/dev/shm` would kill whoever touches it first.
     pub fn allocate(&self, from: u64, bytes: u64) -> io::Result<()> {
         // SAFETY: a plain system call on an open file.

@@ -74,16 +74,33 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
+fn lock(file: &File, how: i32) -> io::Result<()> {
+    // SAFETY: a plain system call on an open file.
+    let done = unsafe { libc::flock(file.as_raw_fd(), how) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The network's folder, and its registry's file, locked.
+fn enter(network: &str) -> io::Result<(PathBuf, File)> {
+    loop {
+        let dir = folder(network)?;
+        let path = dir.join("registry");
+        let file = match open(&path) {
+            // Its last process was just leaving.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        lock(&file, libc::LOCK_EX)?;
+        if fs::metadata(&path).is_ok_and(|m| file.metadata().is_ok_and(|f| f.ino() == m.ino())) {
+            return Ok((dir, file));
+        }
+    }
+}
+
 impl Registry {
     /// Takes a place in a network.
     pub fn join(network: &str) -> io::Result<Registry> {
-        let dir = folder(network)?;
-        let file = open(&dir.join("registry"))?;
-        // SAFETY: a plain system call on an open file. It is released with the file's last descriptor below.
-        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
-        if locked != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let (dir, file) = enter(network)?;
         let mapping = Mapping::new(file.try_clone()?, size_of::<Table>())?;
         mapping.allocate(0, size_of::<Table>() as u64)?;
         let mut registry = Registry { dir, mapping, place: 0, turn: 0 };
@@ -97,8 +114,7 @@ impl Registry {
             table.magic.store(MAGIC, Release);
         }
         let taken = registry.take_place();
-        // SAFETY: as above.
-        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+        lock(&file, libc::LOCK_UN)?;
         (registry.place, registry.turn) = taken?;
         Ok(registry)
     }
@@ -146,10 +162,21 @@ impl Registry {
         }
     }
 
-    /// Leaves the network.
+    /// Leaves the network. The last to leave removes it.
     pub fn leave(&self) {
+        let locked = lock(self.mapping.file(), libc::LOCK_EX).is_ok();
         self.table().places[self.place].pid.store(0, Release);
         self.sweep(self.place, self.turn);
+        let lives = |p: &Place| {
+            let pid = p.pid.load(Relaxed) as u32;
+            pid != 0 && alive::start_time(pid) == p.start.load(Relaxed)
+        };
+        if locked && !self.table().places.iter().any(lives) {
+            // Whoever waits for the lock finds that its file is no longer there, and begins anew.
+            drop(fs::remove_dir_all(&self.dir));
+        }
+        // Its failure means that there was no lock.
+        drop(lock(self.mapping.file(), libc::LOCK_UN));
     }
 
     /// The pid and the turn of whoever has a place now.

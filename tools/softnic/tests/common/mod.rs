@@ -36,11 +36,13 @@ impl Mail {
 }
 
 /// Plays a scenario: each part in a process of its own, with these settings, on a network of their own. `name` is the
-/// test's own name: the children run the same test, and find their part.
-pub fn play(name: &str, config: &str, parts: &[&dyn Fn(&Mail)]) {
+/// test's own name: the children run the same test, and find their part. Returns what a part left as `result`; in a part,
+/// nothing.
+pub fn play(name: &str, config: &str, parts: &[&dyn Fn(&Mail)]) -> Option<String> {
     if let Ok(role) = std::env::var(ROLE) {
         let mail = Mail(std::env::var_os(MAIL).expect("a folder").into());
-        return parts[role.parse::<usize>().expect("a part")](&mail);
+        parts[role.parse::<usize>().expect("a part")](&mail);
+        return None;
     }
     let dir = tempfile::tempdir().expect("a folder");
     let settings = dir.path().join("softnic.toml");
@@ -74,6 +76,9 @@ pub fn play(name: &str, config: &str, parts: &[&dyn Fn(&Mail)]) {
     }
     let user = std::fs::metadata(dir.path()).map(|m| std::os::unix::fs::MetadataExt::uid(&m)).expect("a folder");
     let network = format!("/dev/shm/softnic-{user}-test-{}-{name}", std::process::id());
-    drop(std::fs::remove_dir_all(network));
+    let left: Vec<_> = std::fs::read_dir(&network).into_iter().flatten().flatten().map(|e| e.file_name()).collect();
+    let is_left = std::fs::remove_dir_all(network).is_ok();
     assert!(wrong.is_empty(), "{wrong}");
+    assert!(!is_left, "the last process left the network behind: {left:?}");
+    std::fs::read_to_string(dir.path().join("result")).ok()
 }
