@@ -14,6 +14,8 @@ use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release
 
 const EMPTY: usize = 0;
 const TOMB: usize = 1;
+/// A key is hardly ever farther from its first slot.
+const NEAR: usize = 64;
 const FIRST_CAPACITY: usize = if cfg!(loom) { 2 } else { 64 };
 
 struct Slot {
@@ -148,6 +150,32 @@ impl<T: Sync> PtrMap<T> {
         None
     }
 
+    /// As [`PtrMap::get`], looking at no more than [`NEAR`] slots: for a map that many objects come to and go from, in which
+    /// what is not there must not take long, either.
+    pub fn get_near(&self, key: usize) -> Option<&'static T> {
+        if key <= TOMB {
+            return None;
+        }
+        let a = self.current();
+        let start = a.start(key);
+        for step in 0..=a.mask.min(NEAR - 1) {
+            let slot = &a.slots[(start + step) & a.mask];
+            // SYNC POINT: as in `get_first`.
+            match slot.key.load(Acquire) {
+                // SAFETY: the key was seen.
+                k if k == key => return Some(unsafe { Self::value(slot) }),
+                EMPTY => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// How many objects are in it.
+    pub fn count(&self) -> usize {
+        *self.live.lock()
+    }
+
     /// As [`PtrMap::get`].
     pub fn find<P>(&self, object: *const P) -> Option<&'static T> {
         self.get(object as usize)
@@ -248,6 +276,18 @@ impl<T: Sync> PtrMap<T> {
             if slot.key.load(Acquire) > TOMB {
                 // SAFETY: the key was seen.
                 f(unsafe { Self::value(slot) });
+            }
+        }
+    }
+
+    /// Takes out all that `which` says.
+    pub fn remove_all(&self, which: impl Fn(&'static T) -> bool) {
+        let mut live = self.live.lock();
+        for slot in self.current().slots {
+            // SAFETY: the key was seen.
+            if slot.key.load(Relaxed) > TOMB && which(unsafe { Self::value(slot) }) {
+                slot.key.store(TOMB, Release);
+                *live -= 1;
             }
         }
     }

@@ -3,6 +3,7 @@
 //! They are the queue's only when the provider has taken them all, so until then they are kept here. There is no lock:
 //! who builds holds the provider's.
 
+use super::peer::Peer;
 use crate::verbs::SendFacts;
 
 /// WRs of one batch, in order; as many as the queue can hold.
@@ -13,6 +14,8 @@ pub struct Batch {
     besides: u64,
     /// WRs for which there was no room: more than the provider said that it can take.
     left_out: u64,
+    /// Of a UD QP: where they go, up to the last of which that was said.
+    peers: Vec<Option<&'static Peer>>,
 }
 
 impl Batch {
@@ -20,13 +23,26 @@ impl Batch {
     pub fn new(max_send_wr: u32) -> Batch {
         // Providers round up; memory that is never written is never there.
         let room = (max_send_wr.clamp(8, 1 << 20) as usize).next_power_of_two() * 2;
-        Batch { wrs: vec![SendFacts::default(); room].into_boxed_slice(), len: 0, besides: 0, left_out: 0 }
+        Batch {
+            wrs: vec![SendFacts::default(); room].into_boxed_slice(),
+            len: 0,
+            besides: 0,
+            left_out: 0,
+            peers: Vec::new(),
+        }
+    }
+
+    /// As [`Batch::new`], of a UD QP.
+    pub fn of_datagrams(max_send_wr: u32) -> Batch {
+        let batch = Batch::new(max_send_wr);
+        Batch { peers: Vec::with_capacity(batch.wrs.len()), ..batch }
     }
 
     /// Forgets what is in it.
     #[inline(always)]
     pub fn clear(&mut self) {
         (self.len, self.left_out) = (0, 0);
+        self.peers.clear();
     }
 
     /// A WR begins. Its bytes are those that do not come from a list: a TSO header, an ATOMIC_WRITE's operand.
@@ -50,6 +66,21 @@ impl Batch {
         {
             newest.bytes = self.besides.wrapping_add(bytes);
         }
+    }
+
+    /// The newest WR goes there.
+    pub fn set_peer(&mut self, peer: Option<&'static Peer>) {
+        if self.left_out == 0 && (1..=self.peers.capacity()).contains(&self.len) {
+            self.peers.resize(self.len, None);
+            if let Some(newest) = self.peers.last_mut() {
+                *newest = peer;
+            }
+        }
+    }
+
+    /// Where its WRs go, as far as it was said: those behind the last go nowhere known.
+    pub fn peers(&self) -> &[Option<&'static Peer>] {
+        &self.peers
     }
 
     /// Its WRs.

@@ -58,7 +58,7 @@ impl Telemetry {
             put(&record.life, Life::Live as u32);
         });
         let records = QpRecords { index, record, detail, multipath, works_for };
-        let Some(qp) = Qp::new(spec, address, records, self.hot) else {
+        let Some(qp) = Qp::new(spec, address, records, self.hot, &self.objects.handles) else {
             change_identity(&record.seq, || put(&record.life, Life::Free as u32));
             c.qps.release(index);
             return self.untracked();
@@ -235,10 +235,15 @@ impl Telemetry {
         cqs.sort_by_key(|cq| cq.map(|c| core::ptr::from_ref(c) as usize));
         let guards: [Option<OwnedGuard<'static, LastQp>>; 2] = cqs.map(|cq| cq.map(|c| c.lock.lock()));
         let r = qp.record;
-        for (queue, post, done) in [(&qp.sends, &r.send_post, &r.send_done), (&qp.recvs, &r.recv_post, &r.recv_done)] {
+        let queues =
+            [(&qp.sends, &r.send_post, &r.send_done, &qp.datagrams), (&qp.recvs, &r.recv_post, &r.recv_done, &None)];
+        for (queue, post, done, datagrams) in queues {
             let _tail = queue.tail.lock();
             // SAFETY: the tail is locked, and so is the CQ that serves this queue.
-            unsafe { queue.ring.clear() };
+            unsafe {
+                datagrams.as_ref().inspect(|d| d.dropped(queue.ring.open_numbers()));
+                queue.ring.clear();
+            }
             fold::drop_outstanding(post, done);
         }
         Quiet(guards)
