@@ -167,7 +167,7 @@ impl Cq {
                 // not be told when it goes.
                 Some(qp) if qp.is_served_by(self) => {
                     // Of datagrams, no completion is an everyday one.
-                    if let Some(d) = &qp.datagrams {
+                    if let Some(d) = &qp.sends.ring.datagrams {
                         return aside(move || self.of_datagrams(qp, d, wc, stamp));
                     }
                     last.qp = Some(qp);
@@ -367,7 +367,7 @@ impl Cq {
         let done = &qp.record.send_done;
         // How long a WR took to fail is not its latency.
         let fault = u64::from(wc.vendor_err) << 32 | u64::from(wc.status);
-        if let Some(d) = &qp.datagrams {
+        if let Some(d) = &qp.sends.ring.datagrams {
             // SAFETY: as in `one`.
             let find = || unsafe { qp.sends.ring.covered_by_failure(wc.wr_id, retired(done)) };
             let Some((numbers, r, lost)) = find_late(&qp.sends, find) else { return self.unmatched(now) };

@@ -53,7 +53,8 @@ pub struct Event {
 
 impl Sink {
     /// Writes an event over the oldest one, and passes it to the log. The caller holds the CQ's lock.
-    #[inline]
+    // Also where there are several callers.
+    #[inline(always)]
     pub fn write(&self, e: &Event) {
         match self {
             Sink::None => {}
@@ -64,7 +65,7 @@ impl Sink {
 }
 
 impl Outlet {
-    #[inline]
+    #[inline(always)]
     fn write(&self, e: &Event) {
         if let Some(ring) = self.ring {
             write(ring, e);

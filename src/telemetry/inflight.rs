@@ -4,6 +4,7 @@
 //! a WR that finds the ring full is carried by the next one's totals. The posting thread writes at the tail, the polling thread reads from the head;
 //! each side is serialised by its own lock (the queue's and the CQ's).
 
+use super::datagrams::Datagrams;
 use crate::aside::aside;
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -120,6 +121,8 @@ pub struct Inflight {
     mask: u64,
     /// WRs that may be outstanding where the provider would take more; 0: it is the provider's to say.
     limit: AtomicU64,
+    /// Where each WR goes, if that is not always the same. Here, since this line is at hand whenever a WR comes or goes.
+    pub(super) datagrams: Option<Box<Datagrams>>,
     /// Entries visible to the polling side.
     published: Line<AtomicU64>,
     /// Entries retired by the polling side; the posting side reads it.
@@ -145,6 +148,7 @@ impl Inflight {
             entries: entries.into_boxed_slice(),
             mask: capacity as u64 - 1,
             limit: AtomicU64::new(0),
+            datagrams: None,
             published: Line(AtomicU64::new(0)),
             head: Line(AtomicU64::new(0)),
         })

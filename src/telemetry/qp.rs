@@ -95,8 +95,6 @@ pub struct Qp {
     pub(super) works_for: Option<&'static LabelRecord>,
     /// Which WR is for what; where NCCL says so.
     labels: OnceLock<Labels>,
-    /// Where each WR goes, if that is not always the same.
-    pub(super) datagrams: Option<Datagrams>,
     /// `peer << 32 | port << 16`, as events carry it.
     pub(super) place: core::sync::atomic::AtomicU64,
     /// Address of the `ibv_qp`.
@@ -126,11 +124,10 @@ impl Qp {
         handles: &'static Handles,
     ) -> Option<Qp> {
         use crate::shm::layout::NONE;
-        let sends = Queue::new(spec.max_send_wr)?;
-        let datagrams = match spec.qp_type {
-            ibv_qp_type::IBV_QPT_UD => Some(Datagrams::new(sends.ring.capacity(), handles)?),
-            _ => None,
-        };
+        let mut sends = Queue::new(spec.max_send_wr)?;
+        if spec.qp_type == ibv_qp_type::IBV_QPT_UD {
+            sends.ring.datagrams = Some(Box::new(Datagrams::new(sends.ring.capacity(), handles)?));
+        }
         let QpRecords { index, record, detail, multipath, works_for } = records;
         Some(Qp {
             index,
@@ -139,7 +136,6 @@ impl Qp {
             multipath,
             works_for,
             labels: OnceLock::new(),
-            datagrams,
             address,
             place: core::sync::atomic::AtomicU64::new(u64::from(NONE) << 32 | 0xffff << 16),
             port: AtomicU32::new(NONE),
@@ -201,7 +197,7 @@ impl Qp {
     /// `wr` is the chain passed to `ibv_post_send` on this QP.
     #[inline(always)]
     pub unsafe fn note_sends(&self, tail: &mut Tail, mut wr: *const ibv_send_wr) -> Cursor {
-        if let Some(d) = &self.datagrams {
+        if let Some(d) = &self.sends.ring.datagrams {
             // SAFETY: the caller's promise.
             return unsafe { self.note_datagrams(d, tail, wr) };
         }
@@ -299,7 +295,7 @@ impl Qp {
     /// # Safety
     /// As [`Qp::note_batch`].
     pub unsafe fn note_batch_to(&self, tail: &mut Tail, wrs: &[SendFacts], peers: &[Option<&'static Peer>]) -> Cursor {
-        if let Some(d) = &self.datagrams {
+        if let Some(d) = &self.sends.ring.datagrams {
             // SAFETY: the caller's promise.
             return unsafe { self.note_datagram_batch(d, tail, wrs, peers) };
         }
@@ -431,7 +427,7 @@ impl Qp {
         if let Some(labels) = self.labels.get() {
             labels.accepted(c.posted.since(posted(&self.record.send_post)).wr);
         }
-        if let Some(d) = &self.datagrams {
+        if let Some(d) = &self.sends.ring.datagrams {
             d.accepted(self.sends.ring.next()..c.number());
         }
         accepted(&self.record.send_post, &self.sends.ring, c);

@@ -235,13 +235,11 @@ impl Telemetry {
         cqs.sort_by_key(|cq| cq.map(|c| core::ptr::from_ref(c) as usize));
         let guards: [Option<OwnedGuard<'static, LastQp>>; 2] = cqs.map(|cq| cq.map(|c| c.lock.lock()));
         let r = qp.record;
-        let queues =
-            [(&qp.sends, &r.send_post, &r.send_done, &qp.datagrams), (&qp.recvs, &r.recv_post, &r.recv_done, &None)];
-        for (queue, post, done, datagrams) in queues {
+        for (queue, post, done) in [(&qp.sends, &r.send_post, &r.send_done), (&qp.recvs, &r.recv_post, &r.recv_done)] {
             let _tail = queue.tail.lock();
             // SAFETY: the tail is locked, and so is the CQ that serves this queue.
             unsafe {
-                datagrams.as_ref().inspect(|d| d.dropped(queue.ring.open_numbers()));
+                queue.ring.datagrams.as_ref().inspect(|d| d.dropped(queue.ring.open_numbers()));
                 queue.ring.clear();
             }
             fold::drop_outstanding(post, done);
