@@ -441,6 +441,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_near_is_found_and_what_is_not_there_is_not_looked_for_long() {
+        let map = PtrMap::new();
+        for k in 1..=1000 {
+            map.insert(k * 16, leak(k as u64));
+        }
+        let found = (1..=1000).filter(|k| map.get_near(k * 16) == Some(&(*k as u64))).count();
+        assert_eq!((found, map.count()), (1000, 1000));
+        map.remove_all(|v| v % 4 != 0);
+        assert_eq!(map.count(), 250);
+        for k in 1..=1000 {
+            let there = (k % 4 == 0).then_some(k as u64);
+            assert_eq!((map.get_near(k * 16), map.get(k * 16)), (there.as_ref(), there.as_ref()));
+        }
+        assert_eq!((map.get_near(EMPTY), map.get_near(TOMB), map.get_near(16 * 1001)), (None, None, None));
+        map.insert(16, leak(7));
+        assert_eq!((map.get_near(16), map.count()), (Some(&7), 251));
+    }
+
+    #[test]
     fn null_is_never_found() {
         let map = PtrMap::new();
         for k in 1..60 {

@@ -99,6 +99,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::testing::peer;
 
     fn wr(wr_id: u64, bytes: u64) -> SendFacts {
         SendFacts { wr_id, bytes, ..SendFacts::default() }
@@ -116,6 +117,36 @@ mod tests {
         assert_eq!(b.wrs(), [wr(1, 10), wr(2, 1054)]);
         b.clear();
         assert_eq!(b.wrs(), []);
+    }
+
+    #[test]
+    fn the_newest_wr_goes_where_it_was_said_last() {
+        let (p, q) = (peer(1), peer(2));
+        let of = |b: &Batch| b.peers().iter().map(|p| p.map(|p| p.index)).collect::<Vec<_>>();
+        let mut b = Batch::of_datagrams(4);
+        b.set_peer(Some(p));
+        assert_eq!(of(&b), []);
+        b.add(wr(1, 0));
+        b.add(wr(2, 0));
+        b.set_peer(Some(p));
+        b.set_peer(Some(q));
+        b.add(wr(3, 0));
+        assert_eq!(of(&b), [None, Some(2)]);
+        b.add(wr(4, 0));
+        b.set_peer(Some(p));
+        assert_eq!(of(&b), [None, Some(2), None, Some(1)]);
+        (5..30).for_each(|i| b.add(wr(i, 0)));
+        b.set_peer(Some(q));
+        assert_eq!(of(&b), [None, Some(2), None, Some(1)], "the newest had no room");
+        b.clear();
+        assert_eq!(of(&b), []);
+        b.add(wr(1, 0));
+        b.set_peer(None);
+        assert_eq!(of(&b), [None]);
+        let mut connected = Batch::new(4);
+        connected.add(wr(1, 0));
+        connected.set_peer(Some(p));
+        assert_eq!(of(&connected), [], "no memory is taken for a QP with one peer");
     }
 
     #[test]

@@ -116,3 +116,64 @@ fn is_same(a: Option<&Peer>, b: Option<&Peer>) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::model::Counters;
+    use crate::telemetry::testing::peer;
+
+    static HANDLES: Handles = PtrMap::new();
+
+    fn sends(p: &Peer) -> Counters {
+        Counters::sends(&p.record.retired.send_post, &p.record.retired.send_done)
+    }
+
+    #[test]
+    fn each_run_is_its_peers_round_the_end_of_the_ring() {
+        let (a, b) = (peer(1), peer(2));
+        let d = Datagrams::new(8, &HANDLES).unwrap();
+        let to = [Some(a), Some(a), None, Some(b), Some(a), Some(a)];
+        (6..).zip(to).for_each(|(n, p)| d.note(n, p, n * 10, if n < 11 { 2 } else { 3 }));
+        let runs = |apart| {
+            let mut all = Vec::new();
+            d.runs(6..12, apart, |r| all.push((r.peer.map(|p| p.index), r.wrs.wr, r.wrs.bytes, r.last, r.last_bytes)));
+            all
+        };
+        let first = [(Some(1), 2, 130, 7, 70), (None, 1, 80, 8, 80), (Some(2), 1, 90, 9, 90)];
+        assert_eq!(runs(false), [&first[..], &[(Some(1), 2, 210, 11, 110)]].concat());
+        assert_eq!(runs(true), [&first[..], &[(Some(1), 1, 100, 10, 100), (Some(1), 1, 110, 11, 110)]].concat());
+        d.accepted(6..12);
+        d.dropped(9..11);
+        let of = |p| (sends(p).wr_posted, sends(p).bytes_posted, sends(p).wr_dropped, sends(p).bytes_outstanding);
+        assert_eq!((of(a), of(b)), ((4, 340, 1, 240), (1, 90, 1, 0)));
+        let by_opcode = |i: usize| a.record.retired.detail.opcodes[i].wr.load(Relaxed);
+        assert_eq!((by_opcode(2), by_opcode(3)), (3, 1));
+        d.accepted(12..12);
+        assert_eq!(of(b), (1, 90, 1, 0));
+    }
+
+    #[test]
+    fn a_peer_counts_what_several_threads_send() {
+        const EACH: u64 = 20_000;
+        let p = peer(1);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    let d = Datagrams::new(8, &HANDLES).unwrap();
+                    for n in 0..EACH {
+                        d.note(n, Some(p), 3, 2);
+                        d.accepted(n..n + 1);
+                        p.retired(Totals { wr: 1, bytes: 3 });
+                        p.completed(u32::from(n % 10 == 0) * 5, if n % 10 == 0 { 3 } else { 0 });
+                    }
+                });
+            }
+        });
+        let c = sends(p);
+        assert_eq!((c.wr_posted, c.wr_completed, c.wr_failed), (4 * EACH, 4 * EACH * 9 / 10, 4 * EACH / 10));
+        assert_eq!((c.bytes_posted, c.bytes_failed, c.cqes), (12 * EACH, 12 * EACH / 10, 4 * EACH));
+        assert!((1..=4).contains(&c.wr_high_water), "{}", c.wr_high_water);
+        assert_eq!(p.record.retired.detail.send_errors.by_status[5].load(Relaxed), 4 * EACH / 10);
+    }
+}

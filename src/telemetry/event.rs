@@ -35,7 +35,7 @@ pub struct Outlet {
 pub struct Event {
     /// CLOCK_REALTIME, ns.
     pub end_ns: u64,
-    /// Bytes retired.
+    /// Bytes retired; of datagrams, of a run of WRs to one peer.
     pub bytes: u64,
     /// WRs outstanding on the QP afterwards.
     pub wr_outstanding: u64,

@@ -8,7 +8,7 @@ use super::inflight::Totals;
 use super::registry::Device;
 use crate::shm::layout::{OPCODES, PeerRecord, STATUSES};
 use crate::shm::segment::{bump_shared, raise_shared};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 /// A peer that address handles of a context lead to.
 pub struct Peer {
@@ -35,10 +35,10 @@ impl Peer {
     /// WRs left their queue by a completion.
     pub(super) fn retired(&self, wrs: Totals) {
         let (post, done) = (&self.record.retired.send_post, &self.record.retired.send_done);
-        // What is done is read first: it is never more than what was posted then.
-        let (wr, bytes) = (done.wr_retired.load(Relaxed), done.bytes_retired.load(Relaxed));
-        raise_shared(&done.wr_high_water, post.wr_posted.load(Relaxed).saturating_sub(wr));
-        raise_shared(&done.bytes_high_water, post.bytes_posted.load(Relaxed).saturating_sub(bytes));
+        // What was posted is read first, so with other threads at work this is rather too little than too much.
+        let out = |posted: &AtomicU64, gone: &AtomicU64| posted.load(Acquire).saturating_sub(gone.load(Relaxed));
+        raise_shared(&done.wr_high_water, out(&post.wr_posted, &done.wr_retired));
+        raise_shared(&done.bytes_high_water, out(&post.bytes_posted, &done.bytes_retired));
         bump_shared(&done.wr_retired, wrs.wr);
         bump_shared(&done.bytes_retired, wrs.bytes);
     }
