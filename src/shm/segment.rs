@@ -324,22 +324,6 @@ pub fn raise(c: &AtomicU64, to: u64) {
     }
 }
 
-/// As [`bump`], of a counter that several threads write.
-#[inline(always)]
-pub fn bump_shared(c: &AtomicU64, by: u64) {
-    if by != 0 {
-        c.fetch_add(by, Relaxed);
-    }
-}
-
-/// As [`raise`], of a mark that several threads write.
-#[inline(always)]
-pub fn raise_shared(c: &AtomicU64, to: u64) {
-    if to > c.load(Relaxed) {
-        c.fetch_max(to, Relaxed);
-    }
-}
-
 /// Changes the identity of a record whose `seq` guards it. One writer at a time.
 pub fn change_identity(seq: &AtomicU32, change: impl FnOnce()) {
     let before = seq.load(Relaxed);

@@ -9,7 +9,7 @@ use super::datagrams::Datagrams;
 use super::event::{Event, Sink};
 use super::histogram;
 use super::inflight::{Retired, Totals};
-use super::peer::Peer;
+use super::peer::{Completion, Peer};
 use super::qp::{Qp, Queue};
 use super::users::Users;
 use super::xrc::Srqs;
@@ -284,10 +284,7 @@ impl Cq {
             let (is_last, status) = (run.last + 1 == end, fault as u32);
             let failed = if is_last && status != 0 { run.last_bytes } else { 0 };
             if let Some(peer) = run.peer {
-                peer.retired(run.wrs);
-                if is_last {
-                    peer.completed(status, failed);
-                }
+                peer.ended(run.wrs, is_last.then_some(Completion { status, failed }));
             }
             let (bytes, posted, fault) =
                 (run.wrs.bytes.wrapping_sub(failed), if is_last { posted } else { 0 }, if is_last { fault } else { 0 });

@@ -121,6 +121,7 @@ fn is_same(a: Option<&Peer>, b: Option<&Peer>) -> bool {
 mod tests {
     use super::*;
     use crate::shm::model::Counters;
+    use crate::telemetry::peer::Completion;
     use crate::telemetry::testing::peer;
 
     static HANDLES: Handles = PtrMap::new();
@@ -164,8 +165,9 @@ mod tests {
                     for n in 0..EACH {
                         d.note(n, Some(p), 3, 2);
                         d.accepted(n..n + 1);
-                        p.retired(Totals { wr: 1, bytes: 3 });
-                        p.completed(u32::from(n % 10 == 0) * 5, if n % 10 == 0 { 3 } else { 0 });
+                        let failed = u32::from(n % 10 == 0);
+                        let completion = Completion { status: failed * 5, failed: u64::from(failed) * 3 };
+                        p.ended(Totals { wr: 1, bytes: 3 }, Some(completion));
                     }
                 });
             }

@@ -1,21 +1,20 @@
 //! Moving a retired QP's counters: into its port and peer, or into a record that keeps them for readers to list.
 //!
-//! The record has no writer any more. The receiving side has one at a time (the registry's lock), but for a peer, to which
-//! threads that send datagrams add meanwhile.
+//! The record has no writer any more, the receiving side has one at a time (the registry's lock).
 
 use crate::shm::layout::{
     DoneCounters, ErrorCounters, LaneRecord, LatencyCounters, MovedCounters, MultipathCounters, MultipathRecord,
     OpcodeCounters, PostCounters, QpDetail, QpRecord, SrqRecord, StallCounters, StallRecord, Totals,
 };
-use crate::shm::segment::{bump, bump_shared, raise_shared};
+use crate::shm::segment::{bump, raise};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn sum(from: &AtomicU64, to: &AtomicU64) {
-    bump_shared(to, from.load(Relaxed));
+    bump(to, from.load(Relaxed));
 }
 
 fn max(from: &AtomicU64, to: &AtomicU64) {
-    raise_shared(to, from.load(Relaxed));
+    raise(to, from.load(Relaxed));
 }
 
 fn post(from: &PostCounters, to: &PostCounters) {
@@ -77,11 +76,10 @@ fn detail(from: &QpDetail, to: &QpDetail) {
 
 /// Adds a QP's counters to its port's or peer's.
 pub fn add_to_totals(record: &QpRecord, details: &QpDetail, to: &Totals) {
-    // What is done comes first: who adds a datagram to a peer meanwhile sees less outstanding, not more.
-    done(&record.send_done, &to.send_done);
-    done(&record.recv_done, &to.recv_done);
     post(&record.send_post, &to.send_post);
     post(&record.recv_post, &to.recv_post);
+    done(&record.send_done, &to.send_done);
+    done(&record.recv_done, &to.recv_done);
     detail(details, &to.detail);
 }
 

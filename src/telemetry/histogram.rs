@@ -3,7 +3,7 @@
 //! Bucket 0 holds everything below 64 ns, bucket 63 everything from its lower bound up.
 
 use crate::shm::layout::{BUCKETS, LatencyCounters};
-use crate::shm::segment::{bump, bump_shared, raise, raise_shared};
+use crate::shm::segment::{bump, raise};
 use core::sync::atomic::Ordering::Relaxed;
 use serde::{Deserialize, Serialize};
 
@@ -38,14 +38,6 @@ pub fn record(h: &LatencyCounters, ns: u64) {
     bump(&h.sum_ns, ns);
     raise(&h.max_ns, ns);
     bump(&h.buckets[bucket(ns)], 1);
-}
-
-/// As [`record`], of several writers.
-pub fn record_shared(h: &LatencyCounters, ns: u64) {
-    bump_shared(&h.count, 1);
-    bump_shared(&h.sum_ns, ns);
-    raise_shared(&h.max_ns, ns);
-    bump_shared(&h.buckets[bucket(ns)], 1);
 }
 
 /// A histogram copied out of a segment.

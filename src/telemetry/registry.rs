@@ -18,7 +18,7 @@ use super::cq::{Cq, CqSpec};
 use super::datagrams::Handles;
 use super::event::{OWN_RINGS, Outlet, Sink};
 use super::fold;
-use super::peer::Peer;
+use super::peer::{Locks, Peer};
 use super::pool::Pool;
 use super::qp::Qp;
 use super::srq::Srq;
@@ -152,6 +152,8 @@ struct Control {
     peer_index: HashMap<(u32, Address), u32>,
     /// Those of datagrams, by device and index.
     datagram_peers: HashMap<(usize, u32), &'static Peer>,
+    /// Of peers of datagrams, by index.
+    peer_locks: HashMap<u32, &'static Locks>,
     own_rings: Vec<&'static RingRecord>,
     outlets_made: usize,
     shared_outlet: Option<&'static SpinLock<Outlet>>,
@@ -213,6 +215,7 @@ impl Telemetry {
                 port_index: HashMap::new(),
                 peer_index: HashMap::new(),
                 datagram_peers: HashMap::new(),
+                peer_locks: HashMap::new(),
                 own_rings: Vec::new(),
                 outlets_made: 0,
                 shared_outlet: None,

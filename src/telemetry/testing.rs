@@ -41,5 +41,11 @@ pub fn qp_spec(qp_num: u32, qp_type: u32) -> QpSpec {
 pub fn peer(index: u32) -> &'static Peer {
     // SAFETY: all-zero is a valid record.
     let record = Box::leak(Box::new(unsafe { core::mem::zeroed() }));
-    Box::leak(Box::new(Peer { index, port: 0, device: Box::leak(Box::default()), record }))
+    Box::leak(Box::new(Peer {
+        index,
+        port: 0,
+        device: Box::leak(Box::default()),
+        record,
+        locks: Box::leak(Box::default()),
+    }))
 }

@@ -1,7 +1,7 @@
 //! Address handles in the registry: which peer each of them leads to.
 
 use super::{Address, Control, Device, Telemetry};
-use crate::shm::layout::NONE;
+use crate::shm::layout::{NONE, PeerRecord};
 use crate::telemetry::peer::Peer;
 use std::sync::PoisonError;
 
@@ -25,6 +25,15 @@ impl Telemetry {
         }
     }
 
+    /// Changes what retired QPs left to a peer.
+    pub(super) fn change_peer(c: &Control, index: u32, change: impl FnOnce(&PeerRecord)) {
+        let Some(peer) = c.peers.find(index) else { return };
+        match c.peer_locks.get(&index) {
+            Some(locks) => locks.hold(|| change(peer)),
+            None => change(peer),
+        }
+    }
+
     fn datagram_peer(
         &self,
         c: &mut Control,
@@ -44,7 +53,8 @@ impl Telemetry {
             return None;
         }
         let index = Some(self.peer(c, port, to)).filter(|p| *p != NONE)?;
-        let peer: &'static Peer = Box::leak(Box::new(Peer { index, port, device, record: c.peers.get(index) }));
+        let locks = *c.peer_locks.entry(index).or_insert_with(|| Box::leak(Box::default()));
+        let peer: &'static Peer = Box::leak(Box::new(Peer { index, port, device, record: c.peers.get(index), locks }));
         c.datagram_peers.insert((of_device, index), peer);
         Some(peer)
     }
