@@ -66,9 +66,11 @@ unsafe fn attributes(
 }
 
 fn created(ctx: *mut ibv_context, handle: *mut ibv_ah, attr: Option<&ibv_ah_attr>) {
-    guard::fault_point("create_ah");
     match (counted(ctx), attr) {
-        (Some((t, device)), Some(a)) => t.create_handle(device, handle as usize, a.port_num, address(a)),
+        (Some((t, device)), Some(a)) => {
+            guard::fault_point("create_ah");
+            t.create_handle(device, handle as usize, a.port_num, address(a));
+        }
         // What had this address was destroyed behind our back.
         _ => _ = state::OBJECTS.handles.remove(handle as usize),
     }

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 /// Address handles that are known at a time; with them the table has 4 MB.
 pub const MOST_HANDLES: usize = 1 << 17;
 /// Peers that they lead to, each of some 2 KB in the segment.
-pub const MOST_PEERS: usize = 1 << 14;
+pub const MOST_PEERS: usize = 1 << 13;
 
 impl Telemetry {
     /// An address handle was created at `address`. If there is no room for it, its datagrams have no peer.
