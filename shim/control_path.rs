@@ -10,9 +10,9 @@ use crate::{Function, extended_poll, extended_send, guard, linked, multipath, st
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type, ibv_srq,
-    ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask, ibv_srq_type,
+    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp,
+    ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask,
+    ibv_qp_type, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask, ibv_srq_type,
 };
 use telereduce::shm::layout::Hooked;
 use telereduce::telemetry::cq::CqSpec;
@@ -42,6 +42,7 @@ macro_rules! real {
 
 pub(crate) use real;
 
+pub use crate::address_handle::{ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah};
 pub use crate::multipath::events::ibv_get_async_event;
 
 // What belongs to providers' own libraries.
@@ -50,7 +51,7 @@ pub use crate::vendor::{
     mlx5dv_init_obj,
 };
 
-fn telemetry() -> Option<&'static Telemetry> {
+pub fn telemetry() -> Option<&'static Telemetry> {
     state::get().map(|s| &s.telemetry)
 }
 
@@ -552,18 +553,20 @@ unsafe fn source(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) -> Option<[u8; 
 
 fn change(attr: &ibv_qp_attr, mask: u32) -> QpChange {
     let has = |bit: ibv_qp_attr_mask| mask & bit.0 != 0;
-    let address = || {
-        let ah = &attr.ah_attr;
-        // SAFETY: every bit pattern of a GID is 16 bytes.
-        let gid = (ah.is_global != 0).then_some(unsafe { ah.grh.dgid.raw });
-        Address { gid, lid: if gid.is_some() { 0 } else { ah.dlid } }
-    };
+    let address = || address(&attr.ah_attr);
     QpChange {
         state: has(ibv_qp_attr_mask::IBV_QP_STATE).then_some(attr.qp_state),
         port_num: has(ibv_qp_attr_mask::IBV_QP_PORT).then_some(attr.port_num),
         dest_qp_num: has(ibv_qp_attr_mask::IBV_QP_DEST_QPN).then_some(attr.dest_qp_num),
         address: has(ibv_qp_attr_mask::IBV_QP_AV).then(address),
     }
+}
+
+/// Where packets go by these attributes.
+pub fn address(attr: &ibv_ah_attr) -> Address {
+    // SAFETY: every bit pattern of a GID is 16 bytes.
+    let gid = (attr.is_global != 0).then_some(unsafe { attr.grh.dgid.raw });
+    Address { gid, lid: if gid.is_some() { 0 } else { attr.dlid } }
 }
 
 pub unsafe fn ibv_destroy_qp(way: Way, qp: *mut ibv_qp) -> c_int {

@@ -13,7 +13,7 @@ use crate::{data_path, guard, linked, unseen};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use rdma_sys::{ibv_qp, ibv_qp_ex};
+use rdma_sys::{ibv_ah, ibv_qp, ibv_qp_ex, ibv_qp_type};
 use telereduce::sync::{Entry, Gate};
 use telereduce::table::PtrMap;
 use telereduce::table::gone::{self, Gone};
@@ -80,6 +80,14 @@ impl Hooked {
         if self.state.load(Relaxed) == KEPT {
             // SAFETY: as in `begin`.
             unsafe { (*self.batch.get()).set_bytes(bytes) };
+        }
+    }
+
+    /// It says through which address handle the newest WR goes.
+    pub fn set_handle(&self, handle: *const ibv_ah) {
+        if self.state.load(Relaxed) == KEPT {
+            // SAFETY: as in `begin`.
+            unsafe { (*self.batch.get()).set_peer(OBJECTS.handles.get_near(handle as usize)) };
         }
     }
 
@@ -187,7 +195,7 @@ unsafe fn complete(h: &'static Hooked, q: &'static Qp, real: impl Fn() -> c_int)
         // SAFETY: the caller's promise; the tail is locked.
         unsafe {
             let batch = &*h.batch.get();
-            let noted = q.note_batch(&mut tail, batch.wrs());
+            let noted = q.note_batch_to(&mut tail, batch.wrs(), batch.peers());
             let answer = real();
             rc = Some(answer);
             // All or none: a provider that fails has posted nothing.
@@ -218,12 +226,13 @@ pub unsafe fn attach(qp: *mut ibv_qp, library: &'static Library, granted: u64, m
     if ops.wr_start.is_none() || ops.wr_complete.is_none() || ops.wr_abort.is_none() {
         return false;
     }
+    let of_datagrams = ops.qp_base.qp_type == ibv_qp_type::IBV_QPT_UD;
     let h = gone::live(Hooked {
         real: Real::default(),
         gate: Gate::default(),
         granted,
         state: AtomicU8::new(SHUT),
-        batch: UnsafeCell::new(Batch::new(max_send_wr)),
+        batch: UnsafeCell::new(if of_datagrams { Batch::of_datagrams(max_send_wr) } else { Batch::new(max_send_wr) }),
         flow: AtomicPtr::default(),
     });
     HOOKED.insert(qp as usize, h);

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use rdma_sys::{ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_srq};
+use rdma_sys::{ibv_ah, ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_srq};
 
 /// The first argument of a call.
 pub trait Subject: Copy {
@@ -58,7 +58,7 @@ macro_rules! subjects {
     )* };
 }
 
-subjects!(ibv_pd, ibv_cq, ibv_srq, ibv_qp);
+subjects!(ibv_pd, ibv_cq, ibv_srq, ibv_qp, ibv_ah);
 
 /// The register of the argument after these.
 #[cfg(target_arch = "x86_64")]

@@ -7,6 +7,7 @@
 //! through the QP and the CQ ([`extended_send`], [`extended_poll`]). Which libibverbs is behind a hook,
 //! [`library`] and [`linked`] know. With more than one path, [`multipath`] has hooks of its own in front of these. Nothing at all happens before a program opens an RDMA device.
 
+mod address_handle;
 mod alone;
 mod arena;
 mod context;
@@ -42,8 +43,9 @@ mod vendor;
 use core::ffi::{CStr, c_int, c_void};
 use hooks::export;
 use rdma_sys::{
-    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_pd, ibv_qp,
-    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
+    ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
+    ibv_device, ibv_grh, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq,
+    ibv_srq_init_attr, ibv_wc,
 };
 
 // Besides these, [`lookup`] exports `dlsym` and `dlvsym`, [`sudden`] `_exit` and `_Exit`, and [`profiler`] `ncclProfiler_v5` and
@@ -62,6 +64,9 @@ export! {
     ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int;
     ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
     ibv_query_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int, init_attr: *mut ibv_qp_init_attr) -> c_int;
+    ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
+    ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port_num: u8) -> *mut ibv_ah;
+    ibv_destroy_ah(handle: *mut ibv_ah) -> c_int;
     ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
     ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
     mlx5dv_init_obj(obj: *mut c_void, obj_type: u64) -> c_int;

@@ -5,23 +5,25 @@ use crate::multipath::extended_send as paths;
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use rdma_sys::{ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_qp_type, ibv_sge, ibv_wr_opcode};
 use telereduce::verbs::sge_bytes;
 
 /// Declares the pointers. `begin`: they begin a WR of an opcode, with so many bytes that are in no list. `later`: likewise,
 /// of newer libraries only, at the end of the struct, and there if this bit of `send_ops_flags` was granted. `set`: they
-/// say how many bytes the newest WR has. `around`: [`extended_send`] has their hooks.
+/// say how many bytes the newest WR has. `address`: they say where it goes, of UD QPs alone. `around`: [`extended_send`] has their hooks.
 macro_rules! operations {
     (
         begin { $($begin:ident($($b_arg:ident: $b_type:ty),*) = $opcode:expr, $besides:expr;)* }
         later { $($later:ident at $offset:expr, if $bit:expr, ($($l_arg:ident: $l_type:ty),*) = $l_opcode:expr, $l_besides:expr;)* }
         set { $($set:ident($($s_arg:ident: $s_type:ty),*) = $bytes:expr;)* }
+        address { $($address:ident($handle:ident: $h_type:ty $(, $a_arg:ident: $a_type:ty)*);)* }
         around { $($around:ident -> $ret:ty;)* }
     ) => {
         /// The provider's functions, 0 where there is none.
         #[derive(Default)]
         pub struct Real {
-            $($begin: AtomicUsize,)* $($later: AtomicUsize,)* $($set: AtomicUsize,)* $($around: AtomicUsize,)*
+            $($begin: AtomicUsize,)* $($later: AtomicUsize,)* $($set: AtomicUsize,)*
+            $($address: AtomicUsize,)* $($around: AtomicUsize,)*
         }
 
         impl Real { $(
@@ -58,6 +60,8 @@ macro_rules! operations {
         $(hook!($later($($l_arg: $l_type),*), |h, qp| h.begin(qp, $l_opcode, $l_besides));)*
         $(hook!($set($($s_arg: $s_type),*), |h, _qp| h.set_bytes($bytes));)*
 
+        $(hook!($address($handle: $h_type $(, $a_arg: $a_type)*), |h, _qp| h.set_handle($handle));)*
+
         /// Calls `f` with each pointer of the QP, its cell and our functions: of any QP, and of one that may be split.
         ///
         /// # Safety
@@ -70,6 +74,9 @@ macro_rules! operations {
                     f(slot(qp, $offset), &real.$later, [$later as *const () as usize; 2]);
                 })*
                 $(f(slot(qp, offset_of!(ibv_qp_ex, $set)), &real.$set, [$set as *const () as usize, paths::$set as *const () as usize]);)*
+                $(if (*qp).qp_base.qp_type == ibv_qp_type::IBV_QPT_UD {
+                    f(slot(qp, offset_of!(ibv_qp_ex, $address)), &real.$address, [$address as *const () as usize; 2]);
+                })*
                 $(f(slot(qp, offset_of!(ibv_qp_ex, $around)), &real.$around, [
                     extended_send::$around as *const () as usize,
                     paths::$around as *const () as usize,
@@ -128,6 +135,9 @@ operations! {
         wr_set_sge_list(n: usize, list: *const ibv_sge) = list_bytes(n, list);
         wr_set_inline_data(data: *mut c_void, bytes: usize) = bytes as u64;
         wr_set_inline_data_list(n: usize, list: *const ibv_data_buf) = inline_bytes(n, list);
+    }
+    address {
+        wr_set_ud_addr(handle: *mut ibv_ah, qp_num: u32, qkey: u32);
     }
     around {
         wr_start -> ();

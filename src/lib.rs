@@ -15,7 +15,7 @@
 //!          -> trtop         tools/trtop      what people look at
 //! ```
 //!
-//! [`flight`] keeps a snapshot with the last events when sends stall or fail. [`flows`] knows each flow's bandwidth from those records. With more than one path, [`multipath`] stands between account and
+//! [`telemetry::datagrams`] says where each WR of a UD QP goes, by the address handles that the control path saw. [`flight`] keeps a snapshot with the last events when sends stall or fail. [`flows`] knows each flow's bandwidth from those records. With more than one path, [`multipath`] stands between account and
 //! real post, and between real poll and complete: it cuts large WRs into pieces for lanes. [`control`] is how the shims of two
 //! processes find each other and agree on lanes. [`attribution`] says which collective of NCCL's a WR belongs to.
 //!

@@ -1,6 +1,7 @@
 //! The windows of all flows of a process: per (port, peer), and per QP of each.
 
 use super::window::{Bandwidth, Window};
+use crate::shm::layout::NONE;
 use rustc_hash::FxHashMap as HashMap;
 
 /// Which flow a completion belongs to; records' indices in the segment.
@@ -25,6 +26,8 @@ pub struct Done {
     pub bytes: u64,
     /// What is outstanding on the QP after it.
     pub outstanding: Outstanding,
+    /// Its QP sends datagrams, to many peers.
+    pub is_datagram: bool,
 }
 
 /// WRs and bytes posted and not completed.
@@ -77,12 +80,13 @@ impl Flows {
 
     /// A completion.
     pub fn push(&mut self, id: FlowId, done: Done) -> Standing {
-        if self.qps.get(&id.qp).is_some_and(|q| q.id != id) {
-            // Another QP in the same record, or the same one with another peer.
+        let known = if done.is_datagram { FlowId { peer: NONE, ..id } } else { id };
+        if self.qps.get(&id.qp).is_some_and(|q| q.id != known) {
+            // Another QP in the same record, or the same one connected to another peer.
             self.forget(id.qp);
         }
         let window = || Window::new(self.records);
-        let new = || Queue { id, window: window(), outstanding: Outstanding::default() };
+        let new = || Queue { id: known, window: window(), outstanding: Outstanding::default() };
         let qp = self.qps.entry(id.qp).or_insert_with(new);
         qp.window.push(done.end_ns, done.bytes);
         let port = self.ports.entry(id.port).or_default();
@@ -121,7 +125,7 @@ impl Flows {
         self.peers.get(&(port, peer)).map_or(Bandwidth::default(), Window::bandwidth)
     }
 
-    /// Bandwidth of a QP, if that is whose record it is.
+    /// Bandwidth of a QP, if that is whose record it is; one that sends datagrams has no peer.
     pub fn qp(&self, id: FlowId) -> Bandwidth {
         self.qps.get(&id.qp).filter(|q| q.id == id).map_or(Bandwidth::default(), |q| q.window.bandwidth())
     }
@@ -134,11 +138,11 @@ mod tests {
     const A: FlowId = FlowId { port: 0, peer: 0, qp: 0, qp_num: 17 };
 
     fn done(end_ns: u64, bytes: u64) -> Done {
-        Done { end_ns, bytes, outstanding: Outstanding::default() }
+        Done { end_ns, bytes, outstanding: Outstanding::default(), is_datagram: false }
     }
 
     fn left(wr: u64) -> Done {
-        Done { end_ns: 1, bytes: 1, outstanding: Outstanding { wr, bytes: wr * 100 } }
+        Done { outstanding: Outstanding { wr, bytes: wr * 100 }, ..done(1, 1) }
     }
 
     #[test]
@@ -182,6 +186,21 @@ mod tests {
         }
         let sum = f.peer(0, 0).gb_per_s();
         assert_eq!((sum, f.qp(A).gb_per_s(), f.qp(second).gb_per_s()), (16.0, 8.0, 8.0));
+    }
+
+    #[test]
+    fn a_qp_that_sends_datagrams_has_one_window_and_each_peer_its_own() {
+        let mut f = Flows::new(50);
+        let to = |peer| FlowId { peer, ..A };
+        let mut all = 0;
+        for i in 0..10 {
+            for (peer, bytes) in [(0, 100), (1, 300), (NONE, 500)] {
+                all = f.push(to(peer), Done { is_datagram: true, ..done(i * 100, bytes) }).qp.bytes;
+            }
+        }
+        // The first of 30 is where the window begins.
+        assert_eq!((all, f.qp(to(NONE)).bytes), (9000 - 100, 9000 - 100));
+        assert_eq!([0, 1, NONE].map(|peer| f.peer(0, peer).bytes), [900, 2700, 4500]);
     }
 
     #[test]

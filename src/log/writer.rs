@@ -47,6 +47,8 @@ pub struct FlowNames {
     pub destination: Option<IpAddr>,
     /// Own rank.
     pub rank: Option<u64>,
+    /// The QP sends datagrams: its peers are those of its WRs.
+    pub is_datagram: bool,
 }
 
 /// What writes the log.
@@ -126,8 +128,9 @@ impl Writer {
         let status = (e.place >> 8) as u8;
         // Of a failure: the bytes of good WRs before it.
         let outstanding = Outstanding { wr: e.wr_outstanding, bytes: e.bytes_outstanding };
-        let standing = self.flows.push(id, Done { end_ns: e.end_ns, bytes: e.bytes, outstanding });
         let flow = self.names.entry(id).or_insert_with(|| names.of(id));
+        let done = Done { end_ns: e.end_ns, bytes: e.bytes, outstanding, is_datagram: flow.is_datagram };
+        let standing = self.flows.push(id, done);
         // Both ranks are the communicator's, or both the job's.
         let of = TABLES.find(e.label);
         let rank = of.and_then(|a| a.rank);
@@ -197,6 +200,7 @@ mod tests {
                 source: None,
                 destination: None,
                 rank: Some(7),
+                is_datagram: false,
             }
         }
         fn outstanding(&self, look: &mut dyn FnMut(Left<'_>)) {

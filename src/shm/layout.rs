@@ -171,7 +171,8 @@ pub struct Header {
     pub rank: AtomicU64,
     /// World size from the launcher's environment, or 0.
     pub world_size: AtomicU64,
-    /// QPs, CQs and SRQs that got no record (no memory in the segment): their traffic is not counted.
+    /// QPs, CQs and SRQs that got no record (no memory in the segment): their traffic is not counted. Address handles for which
+    /// there was no room: their traffic has no peer.
     pub objects_untracked: AtomicU64,
     /// Completions whose work request was never seen.
     pub completions_unmatched: AtomicU64,
@@ -365,7 +366,7 @@ pub struct QpDetail {
     pub latency: LatencyCounters,
 }
 
-/// Everything a retired QP leaves to its port and its peer.
+/// Everything a retired QP leaves to its port and its peer. Of a peer, several threads may add to it.
 #[repr(C, align(64))]
 pub struct Totals {
     /// Sends posted.
@@ -399,7 +400,7 @@ pub struct PortRecord {
     pub retired_stalls: StallCounters,
 }
 
-/// The far end of connected QPs: one address seen from one port.
+/// The far end of connected QPs and of datagrams: one address seen from one port.
 #[repr(C, align(64))]
 pub struct PeerRecord {
     /// 0 = unused, 1 = in use. SYNC POINT: Release store after the identity.
@@ -414,7 +415,7 @@ pub struct PeerRecord {
     pub gid: [AtomicU64; 2],
     /// Reserved, zero.
     pub reserved: [AtomicU64; 4],
-    /// What retired QPs left.
+    /// What retired QPs left, and all datagrams that were sent to it: UD QPs have no peer of their own.
     pub retired: Totals,
     /// Their stalls.
     pub retired_stalls: StallCounters,
@@ -501,7 +502,8 @@ pub struct EventRecord {
     pub seq: AtomicU64,
     /// CLOCK_REALTIME at the poll, or when the watch looked, ns.
     pub end_ns: AtomicU64,
-    /// Bytes that this completion retired, unsignaled WRs before it included.
+    /// Bytes that this completion retired, unsignaled WRs before it included. Of datagrams: of one run of WRs to one peer, each of
+    /// which has an event.
     pub bytes: AtomicU64,
     /// WRs still outstanding on the QP after it.
     pub wr_outstanding: AtomicU64,

@@ -1,6 +1,6 @@
 //! A segment's copy, added up: plain numbers per QP, port and peer.
 //!
-//! A port's or peer's counters are those of its QPs plus what retired QPs left there. A port's receives also hold those
+//! A port's or peer's counters are those of its QPs plus what retired QPs left there, and at a peer what datagrams added. A port's receives also hold those
 //! posted to its shared receive queues; a QP that takes from an SRQ counts a receive as posted when it is completed.
 
 use super::label::{self, LabelView};
@@ -36,7 +36,7 @@ pub struct Counters {
     pub bytes_dropped: u64,
     /// Bytes of outstanding WRs (receive: buffer bytes).
     pub bytes_outstanding: u64,
-    /// Most WRs ever outstanding at a completion; of a port or peer: the most of any one QP.
+    /// Most WRs ever outstanding at a completion; of a port or peer: the most of any one QP, or of a peer's datagrams.
     pub wr_high_water: u64,
     /// Most bytes ever outstanding at a completion; likewise.
     pub bytes_high_water: u64,
@@ -124,7 +124,7 @@ pub struct PortView {
     pub stalls: Option<Stalls>,
 }
 
-/// The far end of connected QPs.
+/// The far end of connected QPs and of datagrams.
 #[derive(Clone, Debug)]
 pub struct PeerView {
     /// Index of the port.
@@ -135,7 +135,7 @@ pub struct PeerView {
     pub lid: u32,
     /// Sums.
     pub line: Line,
-    /// QPs alive with this peer.
+    /// QPs alive that are connected with this peer.
     pub qps_live: u32,
     /// How long sends to it wait, where that is watched.
     pub stalls: Option<Stalls>,

@@ -14,6 +14,8 @@ use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release
 
 const EMPTY: usize = 0;
 const TOMB: usize = 1;
+/// A key is hardly ever farther from its first slot.
+const NEAR: usize = 64;
 const FIRST_CAPACITY: usize = if cfg!(loom) { 2 } else { 64 };
 
 struct Slot {
@@ -148,6 +150,32 @@ impl<T: Sync> PtrMap<T> {
         None
     }
 
+    /// As [`PtrMap::get`], looking at no more than [`NEAR`] slots: for a map that many objects come to and go from, in which
+    /// what is not there must not take long, either.
+    pub fn get_near(&self, key: usize) -> Option<&'static T> {
+        if key <= TOMB {
+            return None;
+        }
+        let a = self.current();
+        let start = a.start(key);
+        for step in 0..=a.mask.min(NEAR - 1) {
+            let slot = &a.slots[(start + step) & a.mask];
+            // SYNC POINT: as in `get_first`.
+            match slot.key.load(Acquire) {
+                // SAFETY: the key was seen.
+                k if k == key => return Some(unsafe { Self::value(slot) }),
+                EMPTY => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// How many objects are in it.
+    pub fn count(&self) -> usize {
+        *self.live.lock()
+    }
+
     /// As [`PtrMap::get`].
     pub fn find<P>(&self, object: *const P) -> Option<&'static T> {
         self.get(object as usize)
@@ -248,6 +276,18 @@ impl<T: Sync> PtrMap<T> {
             if slot.key.load(Acquire) > TOMB {
                 // SAFETY: the key was seen.
                 f(unsafe { Self::value(slot) });
+            }
+        }
+    }
+
+    /// Takes out all that `which` says.
+    pub fn remove_all(&self, which: impl Fn(&'static T) -> bool) {
+        let mut live = self.live.lock();
+        for slot in self.current().slots {
+            // SAFETY: the key was seen.
+            if slot.key.load(Relaxed) > TOMB && which(unsafe { Self::value(slot) }) {
+                slot.key.store(TOMB, Release);
+                *live -= 1;
             }
         }
     }
@@ -398,6 +438,25 @@ mod tests {
             expected.sort_unstable();
             prop_assert_eq!(values, expected);
         }
+    }
+
+    #[test]
+    fn what_is_near_is_found_and_what_is_not_there_is_not_looked_for_long() {
+        let map = PtrMap::new();
+        for k in 1..=1000 {
+            map.insert(k * 16, leak(k as u64));
+        }
+        let found = (1..=1000).filter(|k| map.get_near(k * 16) == Some(&(*k as u64))).count();
+        assert_eq!((found, map.count()), (1000, 1000));
+        map.remove_all(|v| v % 4 != 0);
+        assert_eq!(map.count(), 250);
+        for k in 1..=1000 {
+            let there = (k % 4 == 0).then_some(k as u64);
+            assert_eq!((map.get_near(k * 16), map.get(k * 16)), (there.as_ref(), there.as_ref()));
+        }
+        assert_eq!((map.get_near(EMPTY), map.get_near(TOMB), map.get_near(16 * 1001)), (None, None, None));
+        map.insert(16, leak(7));
+        assert_eq!((map.get_near(16), map.count()), (Some(&7), 251));
     }
 
     #[test]

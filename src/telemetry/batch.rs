@@ -3,6 +3,7 @@
 //! They are the queue's only when the provider has taken them all, so until then they are kept here. There is no lock:
 //! who builds holds the provider's.
 
+use super::peer::Peer;
 use crate::verbs::SendFacts;
 
 /// WRs of one batch, in order; as many as the queue can hold.
@@ -13,6 +14,8 @@ pub struct Batch {
     besides: u64,
     /// WRs for which there was no room: more than the provider said that it can take.
     left_out: u64,
+    /// Of a UD QP: where they go, up to the last of which that was said.
+    peers: Vec<Option<&'static Peer>>,
 }
 
 impl Batch {
@@ -20,13 +23,26 @@ impl Batch {
     pub fn new(max_send_wr: u32) -> Batch {
         // Providers round up; memory that is never written is never there.
         let room = (max_send_wr.clamp(8, 1 << 20) as usize).next_power_of_two() * 2;
-        Batch { wrs: vec![SendFacts::default(); room].into_boxed_slice(), len: 0, besides: 0, left_out: 0 }
+        Batch {
+            wrs: vec![SendFacts::default(); room].into_boxed_slice(),
+            len: 0,
+            besides: 0,
+            left_out: 0,
+            peers: Vec::new(),
+        }
+    }
+
+    /// As [`Batch::new`], of a UD QP.
+    pub fn of_datagrams(max_send_wr: u32) -> Batch {
+        let batch = Batch::new(max_send_wr);
+        Batch { peers: Vec::with_capacity(batch.wrs.len()), ..batch }
     }
 
     /// Forgets what is in it.
     #[inline(always)]
     pub fn clear(&mut self) {
         (self.len, self.left_out) = (0, 0);
+        self.peers.clear();
     }
 
     /// A WR begins. Its bytes are those that do not come from a list: a TSO header, an ATOMIC_WRITE's operand.
@@ -52,6 +68,21 @@ impl Batch {
         }
     }
 
+    /// The newest WR goes there.
+    pub fn set_peer(&mut self, peer: Option<&'static Peer>) {
+        if self.left_out == 0 && (1..=self.peers.capacity()).contains(&self.len) {
+            self.peers.resize(self.len, None);
+            if let Some(newest) = self.peers.last_mut() {
+                *newest = peer;
+            }
+        }
+    }
+
+    /// Where its WRs go, as far as it was said: those behind the last go nowhere known.
+    pub fn peers(&self) -> &[Option<&'static Peer>] {
+        &self.peers
+    }
+
     /// Its WRs.
     #[inline(always)]
     pub fn wrs(&self) -> &[SendFacts] {
@@ -68,6 +99,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::testing::peer;
 
     fn wr(wr_id: u64, bytes: u64) -> SendFacts {
         SendFacts { wr_id, bytes, ..SendFacts::default() }
@@ -85,6 +117,36 @@ mod tests {
         assert_eq!(b.wrs(), [wr(1, 10), wr(2, 1054)]);
         b.clear();
         assert_eq!(b.wrs(), []);
+    }
+
+    #[test]
+    fn the_newest_wr_goes_where_it_was_said_last() {
+        let (p, q) = (peer(1), peer(2));
+        let of = |b: &Batch| b.peers().iter().map(|p| p.map(|p| p.index)).collect::<Vec<_>>();
+        let mut b = Batch::of_datagrams(4);
+        b.set_peer(Some(p));
+        assert_eq!(of(&b), []);
+        b.add(wr(1, 0));
+        b.add(wr(2, 0));
+        b.set_peer(Some(p));
+        b.set_peer(Some(q));
+        b.add(wr(3, 0));
+        assert_eq!(of(&b), [None, Some(2)]);
+        b.add(wr(4, 0));
+        b.set_peer(Some(p));
+        assert_eq!(of(&b), [None, Some(2), None, Some(1)]);
+        (5..30).for_each(|i| b.add(wr(i, 0)));
+        b.set_peer(Some(q));
+        assert_eq!(of(&b), [None, Some(2), None, Some(1)], "the newest had no room");
+        b.clear();
+        assert_eq!(of(&b), []);
+        b.add(wr(1, 0));
+        b.set_peer(None);
+        assert_eq!(of(&b), [None]);
+        let mut connected = Batch::new(4);
+        connected.add(wr(1, 0));
+        connected.set_peer(Some(p));
+        assert_eq!(of(&connected), [], "no memory is taken for a QP with one peer");
     }
 
     #[test]

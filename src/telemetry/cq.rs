@@ -5,9 +5,11 @@
 //! are looked at.
 
 use super::Hot;
+use super::datagrams::Datagrams;
 use super::event::{Event, Sink};
 use super::histogram;
 use super::inflight::{Retired, Totals};
+use super::peer::{Completion, Peer};
 use super::qp::{Qp, Queue};
 use super::users::Users;
 use super::xrc::Srqs;
@@ -17,6 +19,7 @@ use crate::shm::segment::{bump, raise};
 use crate::sync::OwnedLock;
 use crate::table::QpnTable;
 use crate::verbs::PollCq;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use rdma_sys::{ibv_wc, ibv_wc_status};
 
@@ -163,12 +166,22 @@ impl Cq {
                 // Another CQ's (a left-over of the number's last QP): its rings are not under our lock, and `last` would
                 // not be told when it goes.
                 Some(qp) if qp.is_served_by(self) => {
+                    // Of datagrams, no completion is an everyday one.
+                    if let Some(d) = &qp.sends.ring.datagrams {
+                        return aside(move || self.of_datagrams(qp, d, wc, stamp));
+                    }
                     last.qp = Some(qp);
                     qp
                 }
                 _ => return aside(move || self.not_its_qps(wc, stamp)),
             },
         };
+        self.ended(qp, wc, stamp)
+    }
+
+    /// As [`Cq::one`], of this QP.
+    #[inline(always)]
+    fn ended(&self, qp: &'static Qp, wc: &ibv_wc, stamp: u64) -> u64 {
         if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
             return aside(move || self.failed(qp, wc, stamp));
         }
@@ -240,11 +253,62 @@ impl Cq {
         stamp
     }
 
+    /// As [`Cq::ended`], of a QP whose WRs have peers of their own.
+    fn of_datagrams(&self, qp: &'static Qp, d: &'static Datagrams, wc: &ibv_wc, stamp: u64) -> u64 {
+        if wc.status != ibv_wc_status::IBV_WC_SUCCESS || wc.opcode & RECV != 0 {
+            return self.ended(qp, wc, stamp);
+        }
+        // SAFETY: as in `one`.
+        match find_late(&qp.sends, || unsafe { qp.sends.ring.covered(wc.wr_id) }) {
+            Some((numbers, r)) => {
+                retire(&qp.record.send_post, &qp.record.send_done, r.end);
+                self.datagrams_sent(qp, d, numbers, r.stamp(), 0, stamp)
+            }
+            None => self.unmatched(stamp),
+        }
+    }
+
+    /// The WRs of these numbers are done, and the QP has counted them: each counts at its peer, and each run of WRs to one peer
+    /// has an event, if it is worth one. `posted` and `fault` are the last WR's, as [`Cq::note`] has them.
+    fn datagrams_sent(
+        &self,
+        qp: &'static Qp,
+        d: &Datagrams,
+        numbers: Range<u64>,
+        posted: u64,
+        fault: u64,
+        mut stamp: u64,
+    ) -> u64 {
+        let end = numbers.end;
+        d.runs(numbers, false, |run| {
+            let (is_last, status) = (run.last + 1 == end, fault as u32);
+            let failed = if is_last && status != 0 { run.last_bytes } else { 0 };
+            if let Some(peer) = run.peer {
+                peer.ended(run.wrs, is_last.then_some(Completion { status, failed }));
+            }
+            let (bytes, posted, fault) =
+                (run.wrs.bytes.wrapping_sub(failed), if is_last { posted } else { 0 }, if is_last { fault } else { 0 });
+            if bytes > self.event_over || posted != 0 || fault != 0 {
+                let whose = Whose { peer: run.peer, number: run.last };
+                stamp = self.note_as(qp, bytes, posted, fault, stamp, Some(whose));
+            }
+        });
+        // SAFETY: as in `one`; the numbers were found under the same lock.
+        unsafe { qp.sends.ring.retire_to(end) };
+        stamp
+    }
+
     /// Measures the latency of a WR posted at `posted` (0: not timed), and writes the event of a completion that retired
     /// `bytes`. `fault`: `vendor_err << 32 | status`. Returns the poll's time.
     // Not `aside`, since it is not seldom: extern "C" for its promise not to unwind, and nothing in it could.
     #[inline(never)]
     extern "C" fn note(&self, qp: &Qp, bytes: u64, posted: u64, fault: u64, stamp: u64) -> u64 {
+        self.note_as(qp, bytes, posted, fault, stamp, None)
+    }
+
+    /// As [`Cq::note`]. `whose`: of a datagram.
+    #[inline(always)]
+    fn note_as(&self, qp: &Qp, bytes: u64, posted: u64, fault: u64, stamp: u64, whose: Option<Whose>) -> u64 {
         let (status, vendor_err) = (fault as u32, fault >> 32);
         let now = self.time(stamp);
         let end_ns = self.real_ns(now);
@@ -254,6 +318,9 @@ impl Cq {
         if posted != 0 {
             latency_ns = self.hot.clock.ticks_to_ns(now.saturating_sub(posted)).max(1);
             histogram::record(&qp.detail.latency, latency_ns);
+        }
+        if let Some(peer) = whose.and_then(|w| w.peer) {
+            peer.noted(end_ns, (posted != 0).then_some(latency_ns));
         }
         if bytes > self.event_over || (status != 0 && self.hot.events) {
             let (post, done) = (&qp.record.send_post, &qp.record.send_done);
@@ -265,8 +332,8 @@ impl Cq {
                 bytes_outstanding: left(&post.bytes_posted, &done.bytes_retired),
                 latency_ns,
                 qp: u64::from(qp.index) << 32 | u64::from(qp.spec.qp_num),
-                place: qp.place.load(Relaxed) | u64::from(status & 0xff) << 8,
-                label: qp.last_label(),
+                place: whose.map_or(qp.place.load(Relaxed), |w| w.place(qp)) | u64::from(status & 0xff) << 8,
+                label: whose.map_or_else(|| qp.last_label(), |w| qp.label_of(w.number)),
             });
         }
         now
@@ -295,13 +362,22 @@ impl Cq {
 
     fn send_failed(&self, qp: &'static Qp, wc: &ibv_wc, now: u64) -> u64 {
         let done = &qp.record.send_done;
+        // How long a WR took to fail is not its latency.
+        let fault = u64::from(wc.vendor_err) << 32 | u64::from(wc.status);
+        if let Some(d) = &qp.sends.ring.datagrams {
+            // SAFETY: as in `one`.
+            let find = || unsafe { qp.sends.ring.covered_by_failure(wc.wr_id, retired(done)) };
+            let Some((numbers, r, lost)) = find_late(&qp.sends, find) else { return self.unmatched(now) };
+            retire(&qp.record.send_post, done, r.end);
+            add_failed(done, lost);
+            return self.datagrams_sent(qp, d, numbers, 0, fault, now);
+        }
         let Some((r, lost)) = find_failed(&qp.sends, done, wc.wr_id) else {
             return self.unmatched(now);
         };
         let gone = retire(&qp.record.send_post, done, r.end);
         add_failed(done, lost);
-        // How long a WR took to fail is not its latency.
-        self.note(qp, gone.since(lost).bytes, 0, u64::from(wc.vendor_err) << 32 | u64::from(wc.status), now)
+        self.note(qp, gone.since(lost).bytes, 0, fault, now)
     }
 
     fn receive_failed(&self, qp: &'static Qp, wc: &ibv_wc, now: u64) {
@@ -379,6 +455,21 @@ impl Cq {
             (false, true) => true,
             _ => wc.opcode & RECV != 0,
         }
+    }
+}
+
+/// Of which datagram an event is.
+#[derive(Clone, Copy)]
+struct Whose {
+    peer: Option<&'static Peer>,
+    /// Its number in the ring.
+    number: u64,
+}
+
+impl Whose {
+    fn place(&self, qp: &Qp) -> u64 {
+        let peer = self.peer.map_or(NONE, |p| p.index);
+        u64::from(peer) << 32 | qp.place.load(Relaxed) & 0xffff_ffff
     }
 }
 

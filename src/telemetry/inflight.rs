@@ -4,8 +4,10 @@
 //! a WR that finds the ring full is carried by the next one's totals. The posting thread writes at the tail, the polling thread reads from the head;
 //! each side is serialised by its own lock (the queue's and the CQ's).
 
+use super::datagrams::Datagrams;
 use crate::aside::aside;
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Bit of a stamp that says "asks for a completion".
@@ -20,6 +22,14 @@ struct Entry {
     bytes_end: u64,
     /// When it was posted in clock ticks (0 = not timed), and [`SIGNALED`].
     stamp: u64,
+}
+
+impl Entry {
+    /// What a completion of it retires.
+    #[inline(always)]
+    fn retired(&self) -> Retired {
+        Retired { end: Totals { wr: self.wr_end, bytes: self.bytes_end }, stamp: self.stamp << 1 }
+    }
 }
 
 /// Running totals of a queue.
@@ -111,6 +121,8 @@ pub struct Inflight {
     mask: u64,
     /// WRs that may be outstanding where the provider would take more; 0: it is the provider's to say.
     limit: AtomicU64,
+    /// Where each WR goes, if that is not always the same. Here, since this line is at hand whenever a WR comes or goes.
+    pub(super) datagrams: Option<Box<Datagrams>>,
     /// Entries visible to the polling side.
     published: Line<AtomicU64>,
     /// Entries retired by the polling side; the posting side reads it.
@@ -136,6 +148,7 @@ impl Inflight {
             entries: entries.into_boxed_slice(),
             mask: capacity as u64 - 1,
             limit: AtomicU64::new(0),
+            datagrams: None,
             published: Line(AtomicU64::new(0)),
             head: Line(AtomicU64::new(0)),
         })
@@ -266,6 +279,56 @@ impl Inflight {
         tail.everyday_to = 0;
     }
 
+    /// Number of the entry that is published next. Under the queue's lock.
+    #[inline(always)]
+    pub fn next(&self) -> u64 {
+        self.published.0.load(Relaxed)
+    }
+
+    /// The WRs that a good completion of `wr_id` covers, as [`Inflight::complete`] finds them, by their numbers. They stay until
+    /// [`Inflight::retire_to`].
+    ///
+    /// # Safety
+    /// Under the CQ's lock.
+    pub unsafe fn covered(&self, wr_id: u64) -> Option<(Range<u64>, Retired)> {
+        // SAFETY: the caller's promise.
+        let (number, e) = unsafe { self.find(|e| e.wr_id == wr_id && (e.stamp as i64) < 0)? };
+        Some((self.head.0.load(Relaxed)..number + 1, e.retired()))
+    }
+
+    /// As [`Inflight::covered`], of a completion in error, as [`Inflight::fail`] finds them.
+    ///
+    /// # Safety
+    /// Under the CQ's lock.
+    pub unsafe fn covered_by_failure(&self, wr_id: u64, before: Totals) -> Option<(Range<u64>, Retired, Totals)> {
+        // SAFETY: the caller's promise, here and below.
+        unsafe {
+            let (number, e) = self.find(|e| e.wr_id == wr_id)?;
+            let head = self.head.0.load(Relaxed);
+            // Any before it that found no room were good, their bytes go with it.
+            let good = if number == head { before.bytes } else { (*self.place(number.wrapping_sub(1))).bytes_end };
+            Some((head..number + 1, e.retired(), Totals { wr: 1, bytes: e.bytes_end.wrapping_sub(good) }))
+        }
+    }
+
+    /// Retires the entries below `end`.
+    ///
+    /// # Safety
+    /// Under the CQ's lock; it is the end of numbers that [`Inflight::covered`] or [`Inflight::covered_by_failure`] has
+    /// returned under this lock.
+    pub unsafe fn retire_to(&self, end: u64) {
+        // SYNC POINT: as in `retire`.
+        self.head.0.store(end, Release);
+    }
+
+    /// Numbers of the entries in flight.
+    ///
+    /// # Safety
+    /// Under both locks.
+    pub unsafe fn open_numbers(&self) -> Range<u64> {
+        self.head.0.load(Relaxed)..self.published.0.load(Acquire)
+    }
+
     /// Entries that it holds.
     pub fn capacity(&self) -> usize {
         self.entries.len()
@@ -352,12 +415,9 @@ impl Inflight {
     pub unsafe fn fail(&self, wr_id: u64, before: Totals) -> Option<(Retired, Totals)> {
         // SAFETY: the caller's promise, here and below.
         unsafe {
-            let (number, &e) = self.find(|e| e.wr_id == wr_id)?;
-            let first = number == self.head.0.load(Relaxed);
-            // Any before it that found no room were good, their bytes go with it.
-            let good = if first { before.bytes } else { (*self.place(number.wrapping_sub(1))).bytes_end };
-            let retired = self.retire(number, &e);
-            Some((retired, Totals { wr: 1, bytes: e.bytes_end.wrapping_sub(good) }))
+            let (numbers, retired, failed) = self.covered_by_failure(wr_id, before)?;
+            self.retire_to(numbers.end);
+            Some((retired, failed))
         }
     }
 
@@ -365,7 +425,7 @@ impl Inflight {
     /// Under the CQ's lock; `e` is entry `number`, published and not retired.
     #[inline(always)]
     unsafe fn retire(&self, number: u64, e: &Entry) -> Retired {
-        let retired = Retired { end: Totals { wr: e.wr_end, bytes: e.bytes_end }, stamp: e.stamp << 1 };
+        let retired = e.retired();
         // SYNC POINT: pairs with the Acquire in `is_full`.
         self.head.0.store(number.wrapping_add(1), Release);
         retired

@@ -2,13 +2,15 @@
 //!
 //! [`registry`] is the control path: which devices, CQs, SRQs and QPs exist and which records of the segment they own.
 //! [`qp`], [`srq`] and [`cq`] are the hot path: a post enters the queue's ring ([`inflight`]), a polled completion
-//! retires it, adds to the counters, to the latency [`histogram`] and to the event ring ([`event`]).
+//! retires it, adds to the counters, to the latency [`histogram`] and to the event ring ([`event`]). Of a UD QP, each WR has a
+//! [`peer`] of its own ([`datagrams`]).
 
 pub mod address;
 pub mod alarm;
 pub mod attention;
 pub mod batch;
 pub mod cq;
+pub mod datagrams;
 pub mod event;
 pub mod fold;
 pub mod histogram;
@@ -16,6 +18,7 @@ pub mod inflight;
 pub mod labels;
 pub mod lane;
 pub mod multipath;
+pub mod peer;
 pub mod pool;
 pub mod qp;
 pub mod registry;

@@ -3,8 +3,10 @@
 use super::Hot;
 use super::attention::Attention;
 use super::cq::Cq;
+use super::datagrams::{Datagrams, Handles};
 use super::inflight::{Cursor, Inflight, SIGNALED, Tail, Totals};
 use super::labels::Labels;
+use super::peer::Peer;
 use super::srq::Srq;
 use super::users::Users;
 use crate::attribution::Label;
@@ -13,7 +15,7 @@ use crate::shm::segment::bump;
 use crate::sync::OwnedLock;
 use crate::verbs::{DataPath, SendFacts, recv_bytes, send_facts, single_send_facts};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use rdma_sys::{ibv_recv_wr, ibv_send_wr};
+use rdma_sys::{ibv_qp_type, ibv_recv_wr, ibv_send_wr};
 use std::sync::OnceLock;
 
 /// What a QP is created with.
@@ -114,8 +116,18 @@ pub struct Qp {
 
 impl Qp {
     /// `None`: no memory for the queues.
-    pub(super) fn new(spec: QpSpec, address: usize, records: QpRecords, hot: &'static Hot) -> Option<Qp> {
+    pub(super) fn new(
+        spec: QpSpec,
+        address: usize,
+        records: QpRecords,
+        hot: &'static Hot,
+        handles: &'static Handles,
+    ) -> Option<Qp> {
         use crate::shm::layout::NONE;
+        let mut sends = Queue::new(spec.max_send_wr)?;
+        if spec.qp_type == ibv_qp_type::IBV_QPT_UD {
+            sends.ring.datagrams = Some(Box::new(Datagrams::new(sends.ring.capacity(), handles)?));
+        }
         let QpRecords { index, record, detail, multipath, works_for } = records;
         Some(Qp {
             index,
@@ -129,7 +141,7 @@ impl Qp {
             port: AtomicU32::new(NONE),
             peer: AtomicU32::new(NONE),
             hot,
-            sends: Queue::new(spec.max_send_wr)?,
+            sends,
             recvs: Queue::new(spec.max_recv_wr)?,
             engine: Attention::none(),
             sig_all: if spec.sig_all { SIGNALED } else { 0 },
@@ -165,7 +177,12 @@ impl Qp {
 
     /// The label of the send that was completed last. Under the CQ's lock.
     pub(super) fn last_label(&self) -> Label {
-        self.labels.get().map_or(Label::NONE, |l| l.of(self.sends.ring.last_retired()))
+        self.label_of(self.sends.ring.last_retired())
+    }
+
+    /// The label of a send by its number in the ring. As above.
+    pub(super) fn label_of(&self, number: u64) -> Label {
+        self.labels.get().map_or(Label::NONE, |l| l.of(number))
     }
 
     /// Whether completions of its sends or receives come to this CQ.
@@ -180,6 +197,10 @@ impl Qp {
     /// `wr` is the chain passed to `ibv_post_send` on this QP.
     #[inline(always)]
     pub unsafe fn note_sends(&self, tail: &mut Tail, mut wr: *const ibv_send_wr) -> Cursor {
+        if let Some(d) = &self.sends.ring.datagrams {
+            // SAFETY: the caller's promise.
+            return unsafe { self.note_datagrams(d, tail, wr) };
+        }
         let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
         let from = c.number();
         // SAFETY: the chain is the application's, valid until the call returns.
@@ -193,6 +214,55 @@ impl Qp {
         }
         self.noted(tail, from, &c);
         c
+    }
+
+    /// As [`Qp::note_sends`], of a UD QP: none of its WRs is an everyday one.
+    ///
+    /// # Safety
+    /// As [`Qp::note_sends`].
+    #[inline(never)]
+    unsafe fn note_datagrams(&self, d: &Datagrams, tail: &mut Tail, mut wr: *const ibv_send_wr) -> Cursor {
+        let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
+        let (from, port) = (c.number(), self.port.load(Relaxed));
+        // SAFETY: as in `note_sends`.
+        while let Some(w) = unsafe { wr.as_ref() } {
+            // SAFETY: as in `note_sends`; of a UD QP's WR, that member of the union is set.
+            let (f, handle) = unsafe { (send_facts(w, self.spec.max_send_sge), w.wr.ud.ah) };
+            self.count_opcode(f.opcode, f.bytes);
+            // SAFETY: as in `note_sends`.
+            c = unsafe { self.note_datagram(d, tail, c, &f, d.peer(handle, port), &mut now) };
+            wr = w.next;
+        }
+        self.note_labels(from, &c);
+        c
+    }
+
+    /// Notes one WR to `peer`, and that only if the ring has room.
+    ///
+    /// # Safety
+    /// As [`Qp::note`].
+    unsafe fn note_datagram(
+        &self,
+        d: &Datagrams,
+        tail: &mut Tail,
+        c: Cursor,
+        f: &SendFacts,
+        peer: Option<&'static Peer>,
+        now: &mut u64,
+    ) -> Cursor {
+        let number = c.number();
+        // SAFETY: the caller's promise.
+        let c = unsafe { self.note(tail, c, f, now) };
+        if c.number() != number {
+            d.note(number, peer, f.bytes, f.opcode);
+        }
+        c
+    }
+
+    fn note_labels(&self, from: u64, to: &Cursor) {
+        if let Some(labels) = self.labels.get() {
+            labels.note(from..to.number());
+        }
     }
 
     /// Notes one WR. `now`: clock ticks of its chain, 0 = not read yet.
@@ -216,6 +286,19 @@ impl Qp {
     /// # Safety
     /// `tail` is this send queue's, locked.
     pub unsafe fn note_batch(&self, tail: &mut Tail, wrs: &[SendFacts]) -> Cursor {
+        // SAFETY: the caller's promise.
+        unsafe { self.note_batch_to(tail, wrs, &[]) }
+    }
+
+    /// As [`Qp::note_batch`]. `peers`: those of a UD QP's WRs, as far as they are known.
+    ///
+    /// # Safety
+    /// As [`Qp::note_batch`].
+    pub unsafe fn note_batch_to(&self, tail: &mut Tail, wrs: &[SendFacts], peers: &[Option<&'static Peer>]) -> Cursor {
+        if let Some(d) = &self.sends.ring.datagrams {
+            // SAFETY: the caller's promise.
+            return unsafe { self.note_datagram_batch(d, tail, wrs, peers) };
+        }
         let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
         let from = c.number();
         for f in wrs {
@@ -223,6 +306,27 @@ impl Qp {
             c = unsafe { self.note(tail, c, f, &mut now) };
         }
         self.noted(tail, from, &c);
+        c
+    }
+
+    /// # Safety
+    /// As [`Qp::note_batch`].
+    #[inline(never)]
+    unsafe fn note_datagram_batch(
+        &self,
+        d: &Datagrams,
+        tail: &mut Tail,
+        wrs: &[SendFacts],
+        peers: &[Option<&'static Peer>],
+    ) -> Cursor {
+        let (mut c, mut now) = (self.sends.ring.start(posted(&self.record.send_post)), 0);
+        let (from, port) = (c.number(), self.port.load(Relaxed));
+        for (i, f) in wrs.iter().enumerate() {
+            let peer = peers.get(i).copied().flatten().filter(|p| p.port == port);
+            // SAFETY: the caller's promise; the cursor is of this note.
+            c = unsafe { self.note_datagram(d, tail, c, f, peer, &mut now) };
+        }
+        self.note_labels(from, &c);
         c
     }
 
@@ -322,6 +426,9 @@ impl Qp {
     pub fn sends_accepted(&self, c: Cursor) {
         if let Some(labels) = self.labels.get() {
             labels.accepted(c.posted.since(posted(&self.record.send_post)).wr);
+        }
+        if let Some(d) = &self.sends.ring.datagrams {
+            d.accepted(self.sends.ring.next()..c.number());
         }
         accepted(&self.record.send_post, &self.sends.ring, c);
     }

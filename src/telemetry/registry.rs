@@ -4,17 +4,21 @@
 //! QP. After [`RETAINED`] of them the oldest gives its record away, and its counters to its port and peer.
 
 mod flows;
+mod handles;
 mod qps;
 mod stalls;
 
+pub use handles::{MOST_HANDLES, MOST_PEERS};
 pub use stalls::{StallWatch, Stalled};
 
 use super::Hot;
 use super::address::Addresses;
 use super::alarm::Alarm;
 use super::cq::{Cq, CqSpec};
+use super::datagrams::Handles;
 use super::event::{OWN_RINGS, Outlet, Sink};
 use super::fold;
+use super::peer::{Locks, Peer};
 use super::pool::Pool;
 use super::qp::Qp;
 use super::srq::Srq;
@@ -59,13 +63,15 @@ pub struct Objects {
     pub cqs: PtrMap<Cq>,
     /// SRQs.
     pub srqs: PtrMap<Srq>,
+    /// Peers, by their address handles.
+    pub handles: Handles,
 }
 
 impl Objects {
     /// Nothing.
     #[expect(clippy::new_without_default, reason = "made once, in a static")]
     pub const fn new() -> Objects {
-        Objects { qps: PtrMap::new(), cqs: PtrMap::new(), srqs: PtrMap::new() }
+        Objects { qps: PtrMap::new(), cqs: PtrMap::new(), srqs: PtrMap::new(), handles: PtrMap::new() }
     }
 
     /// Takes everything out: what exists is no longer counted.
@@ -73,6 +79,7 @@ impl Objects {
         self.qps.clear();
         self.cqs.clear();
         self.srqs.clear();
+        self.handles.clear();
     }
 
     /// In a forked child: as [`Objects::forget_all`], whoever held locks in the parent.
@@ -85,6 +92,7 @@ impl Objects {
             self.qps.reset_after_fork();
             self.cqs.reset_after_fork();
             self.srqs.reset_after_fork();
+            self.handles.reset_after_fork();
         }
         self.forget_all();
     }
@@ -142,6 +150,10 @@ struct Control {
     stalls: Option<Pool<StallRecord>>,
     port_index: HashMap<(String, u8), u32>,
     peer_index: HashMap<(u32, Address), u32>,
+    /// Those of datagrams, by device and index.
+    datagram_peers: HashMap<(usize, u32), &'static Peer>,
+    /// Of peers of datagrams, by index.
+    peer_locks: HashMap<u32, &'static Locks>,
     own_rings: Vec<&'static RingRecord>,
     outlets_made: usize,
     shared_outlet: Option<&'static SpinLock<Outlet>>,
@@ -202,6 +214,8 @@ impl Telemetry {
                 },
                 port_index: HashMap::new(),
                 peer_index: HashMap::new(),
+                datagram_peers: HashMap::new(),
+                peer_locks: HashMap::new(),
                 own_rings: Vec::new(),
                 outlets_made: 0,
                 shared_outlet: None,
@@ -279,6 +293,7 @@ impl Telemetry {
         let c = self.control();
         self.objects.cqs.for_each(|cq| cqs.extend(core::ptr::eq(cq.qps, &device.qps).then_some(cq.address)));
         self.objects.srqs.for_each(|srq| srqs.extend(core::ptr::eq(srq.device, device).then_some(srq.address)));
+        self.forget_handles(device);
         drop(c);
         cqs.into_iter().filter_map(|a| self.hide_cq(a)).for_each(|cq| self.forget_cq(cq));
         srqs.into_iter().filter_map(|a| self.hide_srq(a)).for_each(|srq| self.forget_srq(srq));

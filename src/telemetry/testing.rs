@@ -1,5 +1,6 @@
 //! What tests of telemetry need that post nothing.
 
+use super::peer::Peer;
 use super::qp::QpSpec;
 use crate::verbs::DataPath;
 use core::ffi::c_int;
@@ -34,4 +35,17 @@ pub fn qp_spec(qp_num: u32, qp_type: u32) -> QpSpec {
         recv_cq: None,
         srq: None,
     }
+}
+
+/// A peer of datagrams.
+pub fn peer(index: u32) -> &'static Peer {
+    // SAFETY: all-zero is a valid record.
+    let record = Box::leak(Box::new(unsafe { core::mem::zeroed() }));
+    Box::leak(Box::new(Peer {
+        index,
+        port: 0,
+        device: Box::leak(Box::default()),
+        record,
+        locks: Box::leak(Box::default()),
+    }))
 }

@@ -3,6 +3,7 @@
 //! QP numbers and addresses come from a small set, so that both are used again at once, and far more QPs are destroyed
 //! than records are kept for. After every few steps each port's sums must be the model's.
 
+mod datagrams;
 mod records;
 
 use proptest::test_runner::{Config as Cases, TestRunner};

@@ -27,6 +27,10 @@ fn the_program_goes_on_and_one_line_says_so() {
         ("shared_cq", "post_recv"),
         ("events", "poll_cq"),
         ("extended", "wr_complete"),
+        ("datagrams", "create_ah"),
+        ("datagrams", "post_send"),
+        ("datagrams", "poll_cq"),
+        ("datagrams --extended", "wr_complete"),
         ("extended", "start_poll"),
     ];
     for (program, place) in cases {

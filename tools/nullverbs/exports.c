@@ -3,6 +3,7 @@
 #include "nullverbs.h"
 
 #include <errno.h>
+#include <string.h>
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -72,6 +73,36 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 int ibv_destroy_qp(struct ibv_qp *qp) { return CONTROL(qp)->destroy_qp(qp); }
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr) { return CONTROL(pd)->create_ah(pd, attr); }
+/* The way back to who sent a message. */
+int ibv_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
+			struct ibv_ah_attr *attr)
+{
+	union ibv_gid own;
+
+	memset(attr, 0, sizeof(*attr));
+	attr->dlid = wc->slid;
+	attr->sl = wc->sl;
+	attr->port_num = port;
+	if (!(wc->wc_flags & IBV_WC_GRH))
+		return 0;
+	attr->is_global = 1;
+	attr->grh.dgid = grh->sgid;
+	attr->grh.hop_limit = 0xff;
+	while (!ibv_query_gid(c, port, attr->grh.sgid_index, &own)) {
+		if (!memcmp(&own, &grh->dgid, sizeof(own)))
+			return 0;
+		attr->grh.sgid_index++;
+	}
+	return -1;
+}
+
+struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
+{
+	struct ibv_ah_attr attr;
+
+	return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) ? NULL : ibv_create_ah(pd, &attr);
+}
+
 int ibv_destroy_ah(struct ibv_ah *ah) { return CONTROL(ah)->destroy_ah(ah); }
 
 int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
@@ -126,17 +157,6 @@ int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	return (void)qp, (void)gid, (void)lid, EOPNOTSUPP;
-}
-
-int ibv_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
-			struct ibv_ah_attr *attr)
-{
-	return (void)c, (void)port, (void)wc, (void)grh, (void)attr, -1;
-}
-
-struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
-{
-	return (void)pd, (void)wc, (void)grh, (void)port, nothing();
 }
 
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)

@@ -8,6 +8,7 @@ use crate::shm::model::{gid_ip, gid_of};
 use crate::shm::segment::{change_identity, put_gid};
 use crate::telemetry::qp::Qp;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use rdma_sys::ibv_qp_type;
 
 impl Telemetry {
     /// The QP sends from this address.
@@ -40,6 +41,7 @@ impl Names for Telemetry {
                 .filter(|p| p.is_global.load(Relaxed) != 0)
                 .and_then(|p| gid_ip(gid_of(&p.gid))),
             rank: self.rank(),
+            is_datagram: c.qps.find(id.qp).is_some_and(|q| q.qp_type.load(Relaxed) == ibv_qp_type::IBV_QPT_UD),
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Control, Device, QpChange, RETAINED, Telemetry};
 use crate::attribution;
 use crate::clock::realtime_ns;
 use crate::multipath::single::Single;
-use crate::shm::layout::{LabelRecord, Life, MultipathRecord, NONE, StallRecord, flags};
+use crate::shm::layout::{LabelRecord, Life, MultipathRecord, NONE, StallRecord, Totals, flags};
 use crate::shm::segment::{bump, change_identity, put};
 use crate::sync::OwnedGuard;
 use crate::table::gone;
@@ -58,7 +58,7 @@ impl Telemetry {
             put(&record.life, Life::Live as u32);
         });
         let records = QpRecords { index, record, detail, multipath, works_for };
-        let Some(qp) = Qp::new(spec, address, records, self.hot) else {
+        let Some(qp) = Qp::new(spec, address, records, self.hot, &self.objects.handles) else {
             change_identity(&record.seq, || put(&record.life, Life::Free as u32));
             c.qps.release(index);
             return self.untracked();
@@ -119,10 +119,10 @@ impl Telemetry {
                     fold::add_multipath(&m.counters, &p.retired_multipath);
                 }
             }
-            if let Some(p) = c.peers.find(record.peer.load(Relaxed)) {
+            Telemetry::change_peer(c, record.peer.load(Relaxed), |p| {
                 fold::add_to_totals(record, detail, &p.retired);
                 c.stalls_of(i).inspect(|s| fold::add_stalls(&s.counters, &p.retired_stalls));
-            }
+            });
             c.stalls_of(i).inspect(|s| fold::clear_stalls(s));
             put(&record.life, Life::Free as u32);
             fold::clear(record, detail);
@@ -189,13 +189,9 @@ impl Telemetry {
                 to.0.retired_ns.store(realtime_ns(), Relaxed);
                 put(&to.0.life, Life::Retired as u32);
             } else {
-                let places = [
-                    c.ports.find(qp.port.load(Relaxed)).map(|p| &p.retired),
-                    c.peers.find(qp.peer.load(Relaxed)).map(|p| &p.retired),
-                ];
-                for t in places.into_iter().flatten() {
-                    fold::add_to_totals(from.0, from.1, t);
-                }
+                let add = |to: &Totals| fold::add_to_totals(from.0, from.1, to);
+                c.ports.find(qp.port.load(Relaxed)).inspect(|p| add(&p.retired));
+                Telemetry::change_peer(&c, qp.peer.load(Relaxed), |p| add(&p.retired));
             }
             fold::clear(from.0, from.1);
             if let Some(r) = qp.works_for {
@@ -238,7 +234,10 @@ impl Telemetry {
         for (queue, post, done) in [(&qp.sends, &r.send_post, &r.send_done), (&qp.recvs, &r.recv_post, &r.recv_done)] {
             let _tail = queue.tail.lock();
             // SAFETY: the tail is locked, and so is the CQ that serves this queue.
-            unsafe { queue.ring.clear() };
+            unsafe {
+                queue.ring.datagrams.as_ref().inspect(|d| d.dropped(queue.ring.open_numbers()));
+                queue.ring.clear();
+            }
             fold::drop_outstanding(post, done);
         }
         Quiet(guards)

@@ -1,10 +1,12 @@
 //! `trtop serve`: the counters of every segment of this host, for Prometheus.
 //!
-//! Each scrape copies the segments anew; nothing is kept between scrapes, and the programs do not notice.
+//! Each scrape copies the segments anew; nothing but [`rests`] is kept between scrapes, and the programs do not
+//! notice.
 
 pub mod addresses;
 mod labels;
 pub mod metrics;
+pub mod rests;
 pub mod web;
 
 use crate::cli::{Per, ServeArgs};
@@ -20,6 +22,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::{Exposition, Scrape};
+use rests::Rests;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -64,7 +67,7 @@ async fn serve(o: &ServeArgs) -> Outcome {
         eprintln!("trtop: {} is not a loopback address: whoever can connect can read the metrics", o.listen.ip());
     }
     let (dir, sys) = (inspect::directory(), o.sysfs.clone());
-    let host = Rc::new(Host { dir, sys, per: o.per, web, said: RefCell::default() });
+    let host = Rc::new(Host { dir, sys, per: o.per, web, said: RefCell::default(), rests: RefCell::default() });
     let clients = Rc::new(());
     loop {
         match listener.accept().await {
@@ -84,6 +87,7 @@ struct Host {
     web: Web,
     /// Segments that cannot be read, of which that was said.
     said: RefCell<HashSet<PathBuf>>,
+    rests: RefCell<Rests>,
 }
 
 async fn converse(socket: TcpStream, host: Rc<Host>, _client: Rc<()>) {
@@ -125,7 +129,7 @@ fn refused() -> Response<Full<Bytes>> {
 impl Host {
     /// As [`scrape`]; what cannot be read is named on stderr, once.
     fn scrape(&self, exposition: Exposition) -> Result<String, String> {
-        scrape(&self.dir, &self.sys, self.per, exposition, |path, why| {
+        scrape_after(&mut self.rests.borrow_mut(), &self.dir, &self.sys, self.per, exposition, |path, why| {
             if self.said.borrow_mut().insert(path.into()) {
                 eprintln!("trtop: {}: {why}", path.display());
             }
@@ -170,6 +174,21 @@ pub fn scrape(
     exposition: Exposition,
     say: impl Fn(&Path, &ReadError),
 ) -> Result<String, String> {
+    scrape_after(&mut Rests::default(), dir, sys, per, exposition, say)
+}
+
+/// As [`scrape`], after others.
+///
+/// # Errors
+/// As [`scrape`].
+pub fn scrape_after(
+    rests: &mut Rests,
+    dir: &Path,
+    sys: &Path,
+    per: Per,
+    exposition: Exposition,
+    say: impl Fn(&Path, &ReadError),
+) -> Result<String, String> {
     let start = Instant::now();
     let (mut segments, left) = export::copy(dir, &[], snapshot::counters).map_err(|e| e.message)?;
     for (path, why) in &left.broken {
@@ -182,6 +201,9 @@ pub fn scrape(
     }
     let now = telereduce::clock::realtime_ns();
     segments.retain(|s| s.alive || now.saturating_sub(s.heartbeat_ns) < DEAD_SHOWN_NS);
+    if per == Per::Peer {
+        rests.hold(&mut segments);
+    }
     ranks::fill(&mut segments, &[], &Map::default());
     let unreadable = (left.denied + left.broken.len()) as u64;
     Scrape { segments, addresses: addresses::addresses(sys), per, unreadable, start }

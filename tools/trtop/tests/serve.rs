@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use support::{segment, who};
 use trtop::cli::Per;
 use trtop::serve::metrics::Exposition;
+use trtop::serve::rests::Rests;
 
 fn scrape(dir: &Path, per: Per) -> Result<String, String> {
     trtop::serve::scrape(dir, Path::new("/nonexistent"), per, Exposition::OpenMetrics, |_, _| {})
@@ -196,6 +197,33 @@ fn what_has_no_peer_has_series_of_its_own() {
     // 64 receives wait: when their QP is connected they are the peer's.
     assert_eq!(of("wrs_posted_total", &["device=\"mlx5_0\",port=\"2\"", "direction=\"recv\""]), 0.0);
     assert_eq!(of("wrs_outstanding", &["device=\"mlx5_0\",port=\"2\"", "direction=\"recv\""]), 64.0);
+}
+
+/// Datagrams count at their QP and at their peer, of which a scrape copies one a little later than the other.
+#[test]
+fn what_no_peer_has_never_goes_down() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let dir = tempfile::tempdir().unwrap();
+    let made = segment(dir.path(), &who(4008, "datagrams", None), 1);
+    made.qps[0].peer.store(telereduce::shm::layout::NONE, Relaxed);
+    let peer = &made.peers[0].retired.send_post;
+    let mut rests = Rests::default();
+    let mut posted = |qp: u64, at_peer: u64| {
+        made.qps[0].send_post.wr_posted.store(qp, Relaxed);
+        peer.wr_posted.store(at_peer, Relaxed);
+        let sys = Path::new("/nonexistent");
+        let text =
+            trtop::serve::scrape_after(&mut rests, dir.path(), sys, Per::Peer, Exposition::OpenMetrics, |_, _| {});
+        let text = text.unwrap();
+        let of = |labels: &[&str]| sum(&text, "telereduce_wrs_posted_total", labels);
+        let port = ["port=\"1\"", "direction=\"send\""];
+        (of(&port), of(&[&port[..], &["peer=\"10.0.0.1\""]].concat()))
+    };
+    // All, and the peer's.
+    assert_eq!(posted(107, 100), (107.0, 100.0));
+    assert_eq!(posted(203, 200), (207.0, 200.0));
+    assert_eq!(posted(300, 310), (317.0, 310.0));
+    assert_eq!(posted(420, 410), (420.0, 410.0));
 }
 
 #[test]

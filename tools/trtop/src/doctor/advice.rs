@@ -32,7 +32,10 @@ pub fn of_segment(s: &SegmentJson, facts: &Facts) -> Vec<String> {
             "QPs, CQs or bare queues that can be used without verbs (marked * in trtop, opaque in the JSON)",
         ),
         (m.completions_unmatched, "completions of work requests that were not seen posted"),
-        (m.objects_untracked, "objects without a record: no memory left for the segment (see df /dev/shm)"),
+        (
+            m.objects_untracked,
+            "objects without a record: no memory left for the segment (see df /dev/shm), or very many address handles",
+        ),
         (m.panics, "internal errors, after which nothing is counted; please report the line on the program's stderr"),
     ] {
         if n > 0 {

@@ -357,7 +357,8 @@ fn rows(s: &SegmentJson, per: Per) -> Vec<Row> {
         Per::Port => s.ports.iter().map(|p| row(Whose::Port(p), p.line, Some(p.qps_live))).collect(),
         Per::Peer => {
             let peers = s.peers.iter().map(|p| row(Whose::Peer(p), p.line, Some(p.qps_live)));
-            // What has no peer: datagrams, receives of SRQs, QPs that were never connected.
+            // What has no peer: datagrams that arrive, or whose address handle is not known, receives of SRQs, QPs that were
+            // never connected.
             let rest = s.ports.iter().map(|p| {
                 let (mut line, mut qps) = (p.line, p.qps_live);
                 for x in peers_of(s, p) {
