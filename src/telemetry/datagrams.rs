@@ -52,15 +52,18 @@ impl Datagrams {
     }
 
     /// The peer behind an address handle, if it is one of this port; records by index.
+    #[inline(always)]
     pub fn peer<H>(&self, handle: *const H, port: u32) -> Option<&'static Peer> {
         self.handles.get_near(handle as usize).filter(|p| p.port == port)
     }
 
+    #[inline(always)]
     fn place(&self, number: u64) -> Option<&Datagram> {
         self.ring.get(number as usize & (self.ring.len() - 1))
     }
 
     /// The WR of this number goes to `peer`. The ring is published afterwards.
+    #[inline(always)]
     pub fn note(&self, number: u64, peer: Option<&'static Peer>, bytes: u64, opcode: u32) {
         if let Some(p) = self.place(number) {
             p.peer.store(peer.map_or(null_mut(), |p| core::ptr::from_ref(p).cast_mut()), Relaxed);
@@ -69,6 +72,7 @@ impl Datagrams {
         }
     }
 
+    #[inline(always)]
     fn at(&self, number: u64) -> Option<Run> {
         let p = self.place(number)?;
         let (bytes, opcode) = (p.bytes.load(Relaxed), p.opcode.load(Relaxed));
@@ -78,6 +82,7 @@ impl Datagrams {
     }
 
     /// Calls `each` with the runs of these WRs, in order; `apart`: of one opcode each.
+    #[inline(always)]
     pub fn runs(&self, numbers: Range<u64>, apart: bool, mut each: impl FnMut(Run)) {
         let mut all = numbers.filter_map(|n| self.at(n));
         let Some(mut run) = all.next() else { return };

@@ -290,6 +290,7 @@ impl Inflight {
     ///
     /// # Safety
     /// Under the CQ's lock.
+    #[inline(always)]
     pub unsafe fn covered(&self, wr_id: u64) -> Option<(Range<u64>, Retired)> {
         // SAFETY: the caller's promise.
         let (number, e) = unsafe { self.find(|e| e.wr_id == wr_id && (e.stamp as i64) < 0)? };
@@ -316,6 +317,7 @@ impl Inflight {
     /// # Safety
     /// Under the CQ's lock; it is the end of numbers that [`Inflight::covered`] or [`Inflight::covered_by_failure`] has
     /// returned under this lock.
+    #[inline(always)]
     pub unsafe fn retire_to(&self, end: u64) {
         // SYNC POINT: as in `retire`.
         self.head.0.store(end, Release);

@@ -241,6 +241,7 @@ impl Qp {
     ///
     /// # Safety
     /// As [`Qp::note`].
+    #[inline(always)]
     unsafe fn note_datagram(
         &self,
         d: &Datagrams,
