@@ -709,7 +709,8 @@ impl Flow {
         } else {
             leaves(&mut self.inner.lock());
         }
-        self.stop();
+        self.quiet.store(false, Release);
+        self.with(|engine, hands| engine.depart(hands));
     }
 
     /// Whether the connection to the peer's shim that its lanes were agreed on is lost.

@@ -24,7 +24,7 @@ mod op;
 mod primary;
 mod sleep;
 
-use self::chunks::Chunks;
+use self::chunks::{Chunk, Chunks};
 use self::lanes::LaneState;
 use self::op::{Form, Head, Note, Op};
 use self::primary::{Blame, Mark};
@@ -100,6 +100,10 @@ pub struct Engine {
     ready: bool,
     /// Nothing starts, here and on lanes.
     stopped: bool,
+    /// It is the application that wants it so.
+    leaving: bool,
+    /// A piece that was given up since then.
+    given_up: Option<Chunk>,
     /// The primary is in ERR.
     flushing: bool,
     /// The driver was asked to move the primary to ERR.
@@ -151,6 +155,8 @@ impl Engine {
             settings,
             ready: false,
             stopped: false,
+            leaving: false,
+            given_up: None,
             flushing: false,
             breaking: false,
             refused: false,
@@ -488,6 +494,12 @@ impl Engine {
     /// The application is about to move the QP out of RTS, or to destroy it: nothing starts any more. The driver waits
     /// for [`Driver::quiet`] (meanwhile it polls the lanes, or breaks them), then makes the real call, then says
     /// [`state_changed`](Engine::state_changed); or [`resume`](Engine::resume) if that failed.
+    pub fn depart<D: Driver>(&mut self, d: &mut D) {
+        self.leaving = true;
+        self.stop(d);
+    }
+
+    /// As [`depart`](Engine::depart), of the peer's QP.
     pub fn stop<D: Driver>(&mut self, d: &mut D) {
         self.stopped = true;
         self.tell_quiet(d);
@@ -495,14 +507,17 @@ impl Engine {
 
     /// The QP's state stays as it was, or it is back in RTS from SQD.
     pub fn resume<D: Driver>(&mut self, d: &mut D) {
-        self.stopped = false;
+        (self.stopped, self.leaving) = (false, false);
+        if let Some(c) = self.given_up.take() {
+            self.give_up(&c, d);
+        }
         self.pump(d);
     }
 
     /// The QP's state changed, and the provider knows. To [`State::Reset`] only when quiet, if pieces are not to land in
     /// memory that the application thinks its own again; a piece that is still in flight keeps its token.
     pub fn state_changed<D: Driver>(&mut self, to: State, d: &mut D) {
-        self.stopped = false;
+        (self.stopped, self.leaving, self.given_up) = (false, false, None);
         self.breaking = false;
         match to {
             State::Ready => self.ready = true,

@@ -29,6 +29,8 @@ pub(super) enum Guard {
     Stop,
     /// Quiet means that no piece is in flight (C11).
     Quiet,
+    /// What is lost while the application makes the QP leave RTS flushes (C7).
+    Leave,
     /// A lost piece is sent anew only after the peer's end is gone (C12).
     RevokeFirst,
     /// The tail waits for the record of the message's length (C1, at the receiver).
@@ -67,7 +69,8 @@ impl Guards {
 
 #[cfg(test)]
 impl Guard {
-    pub(super) const ALL: [Guard; 19] = [
+    pub(super) const ALL: [Guard; 20] = [
+        Guard::Leave,
         Guard::TailLast,
         Guard::HoldBack,
         Guard::StrictWait,

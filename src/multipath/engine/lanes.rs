@@ -97,8 +97,12 @@ impl Engine {
     }
 
     /// A lost piece can neither be sent anew nor be waited for: the QP is broken, as it would be natively if its path
-    /// were.
-    fn give_up<D: Driver>(&mut self, c: &Chunk, d: &mut D) {
+    /// were. Of one that the application makes leave RTS, what is not done flushes, or goes, and that is all.
+    pub(super) fn give_up<D: Driver>(&mut self, c: &Chunk, d: &mut D) {
+        if self.leaving && self.keeps(Guard::Leave) {
+            self.given_up = self.given_up.or(Some(*c));
+            return;
+        }
         let first = self.ops.front().is_some_and(|op| op.seq == c.seq) && self.is_caught_up();
         if let (Some((status, vendor_err)), Some(op)) = (c.lost, self.op_mut(c.seq)) {
             let wr_id = op.wr.fields.wr_id;

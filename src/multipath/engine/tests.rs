@@ -462,6 +462,27 @@ fn a_lane_that_cannot_be_revoked_breaks_the_qp_and_its_wr_says_why() {
 }
 
 #[test]
+fn what_is_lost_while_the_application_moves_the_qp_to_err_flushes() {
+    for fails in [false, true] {
+        let mut b = Bench::new(Mode::Strict);
+        b.post(1, WRITE, SIGNALED, 1024);
+        b.engine.feed(&mut [Offer { room: 1, speed: 0, least_bytes: 0 }], &mut b.notes);
+        b.engine.depart(&mut b.notes);
+        b.engine.chunk_completed(b.notes.lanes[0].1, RETRY_EXCEEDED, 0, &mut b.notes);
+        b.engine.lane_lost(0, &mut b.notes);
+        assert_eq!((b.notes.breaks, b.notes.quiets), (0, 1), "the application does that");
+        if fails {
+            // The application's call failed: the QP is as broken as if it had not been made.
+            b.engine.resume(&mut b.notes);
+            assert_eq!(b.notes.breaks, 1);
+        }
+        b.engine.state_changed(State::Error, &mut b.notes);
+        assert_eq!(b.primary(), [(1, Why::App, SIGNALED)]);
+        assert_eq!(b.complete(1, FLUSHED), Some((if fails { RETRY_EXCEEDED } else { FLUSHED }, None)));
+    }
+}
+
+#[test]
 fn a_head_that_fails_is_its_wrs_completion() {
     let mut b = Bench::new(Mode::Strict);
     b.engine.note_passed(WRITE, false);

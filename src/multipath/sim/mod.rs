@@ -106,6 +106,8 @@ struct Sim {
     change: Change,
     /// The engine was told that there may be lanes.
     expecting: bool,
+    /// A lane was lost for good while the application makes the QP leave.
+    lost_meanwhile: bool,
     /// The driver asked for the peer's ring.
     asked: bool,
     /// The engine sleeps, and has missed this.
@@ -132,8 +134,9 @@ impl Sim {
         world.refuse = rng.pick(&[0, 0, 50]);
         let mut engine = Engine::new(setup.facts, setup.settings).unwrap();
         engine.guards.without = without;
-        let (change, expecting, asked, asleep, naps, steps) = (Change::None, false, false, None, 0, 0);
-        let mut sim = Sim { setup, rng, engine, world, change, expecting, asked, asleep, naps, steps };
+        let (change, expecting, lost_meanwhile, asked, asleep, naps, steps) =
+            (Change::None, false, false, false, None, 0, 0);
+        let mut sim = Sim { setup, rng, engine, world, change, expecting, lost_meanwhile, asked, asleep, naps, steps };
         sim.start();
         sim
     }
@@ -398,7 +401,11 @@ impl Sim {
             let lane = self.world.revoke_asked.remove(0);
             self.world.revoke(lane);
             if self.rng.chance(self.setup.lost) {
-                self.world.oracle.excuses.extend([5, 12]);
+                if self.change == Change::None {
+                    self.world.oracle.excuses.extend([5, 12]);
+                } else {
+                    self.lost_meanwhile = true;
+                }
                 self.engine.lane_lost(lane, &mut self.world);
             } else {
                 self.engine.lane_revoked(lane, &mut self.world);
@@ -431,7 +438,7 @@ impl Sim {
             self.wake();
             let to = self.rng.pick(&[Some(State::Error), Some(State::Reset), None]);
             self.change = Change::Waits(to);
-            self.engine.stop(&mut self.world);
+            self.engine.depart(&mut self.world);
         }
     }
 
@@ -447,11 +454,15 @@ impl Sim {
             Change::Waits(_) if !ripe => return false,
             Change::Waits(None) => {
                 self.change = Change::None;
+                if std::mem::take(&mut self.lost_meanwhile) {
+                    self.world.oracle.excuses.extend([5, 12]);
+                }
                 self.world.oracle.quiet = self.world.oracle.failed;
                 self.engine.resume(&mut self.world);
             }
             Change::Waits(Some(State::Error)) => {
                 self.change = Change::None;
+                self.lost_meanwhile = false;
                 self.world.err = true;
                 self.world.break_asked = false;
                 self.world.oracle.excuses.push(5);
@@ -472,7 +483,7 @@ impl Sim {
     }
 
     fn reset(&mut self) {
-        (self.change, self.asked) = (Change::None, false);
+        (self.change, self.asked, self.lost_meanwhile) = (Change::None, false, false);
         self.world.reset();
         self.engine.state_changed(State::Reset, &mut self.world);
         self.start();
