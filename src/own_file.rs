@@ -76,3 +76,12 @@ impl Drop for OwnFile {
         }
     }
 }
+
+/// What is in a directory, for tests.
+#[cfg(test)]
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let mut all: Vec<_> =
+        std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+    all.sort();
+    all
+}

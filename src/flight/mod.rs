@@ -170,13 +170,7 @@ fn put(path: &Path, content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let mut all: Vec<_> =
-            std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
-        all.sort();
-        all
-    }
+    use crate::own_file::names;
 
     fn cause(r: &mut Recorder, reason: Reason) -> Cause {
         r.note(reason, [7]);

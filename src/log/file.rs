@@ -115,15 +115,9 @@ impl LogFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_file::names;
     use std::fs::File;
     use std::os::fd::AsRawFd;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let mut all: Vec<_> =
-            std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
-        all.sort();
-        all
-    }
 
     #[test]
     fn files_end_when_they_are_large() {

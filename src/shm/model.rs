@@ -171,7 +171,7 @@ pub fn gid_ip(gid: [u8; 16]) -> Option<IpAddr> {
 }
 
 /// A QP.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct QpView {
     /// Index of its record.
     pub index: u32,

@@ -3,6 +3,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lab/check.sh
 . tests/lab/perftest.sh
+. tests/lab/screen.sh
 
 start_transfer() {
     ib_write_bw -d rxeB -x 1 -F -s 65536 -D 600 >"$work/server.txt" 2>&1 &
@@ -14,19 +15,7 @@ start_transfer() {
 
 start_transfer
 tmux new-session -d -s view -x 80 -y 24 "target/release/trtop"
-screen() { tmux capture-pane -p -t view; }
-
-# until_screen PATTERN: waits for the pattern to come up.
-until_screen() {
-    for _ in $(seq 60); do
-        screen | grep -qE "$1" && return 0
-        sleep 0.5
-    done
-    echo "# the screen, in which '$1' did not come up:"
-    screen | sed 's/^/# /'
-    return 1
-}
-
+session=view screen_tries=120
 holds "the port is listed with its device and a bandwidth" until_screen 'rxeA.*[1-9][0-9.]* ?[kMG]b/s'
 echo "# the screen of ports:"
 screen | sed 's/^/# /'

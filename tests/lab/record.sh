@@ -3,6 +3,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lab/check.sh
 . tests/lab/perftest.sh
+. tests/lab/screen.sh
 
 paths() { for path in 1 2 3 4; do lab path $path rate "$1"; done; }
 
@@ -57,16 +58,7 @@ holds "record: the trace has the path's counters" \
 
 # The same screens, from the recording: the share of path 4 falls.
 tmux new-session -d -s replay -x 80 -y 24 "target/release/trtop replay '$work/run.trrec' --pause --at 4"
-screen() { tmux capture-pane -p -t replay; }
-until_screen() {
-    for _ in $(seq 40); do
-        screen | grep -qE "$1" && return 0
-        sleep 0.25
-    done
-    echo "# the screen, in which '$1' did not come up:"
-    screen | sed 's/^/# /'
-    return 1
-}
+session=replay screen_tries=40
 holds "replay: its header says what it is" until_screen 'REPLAY 0:04\.0 of 0:1[0-9]\.[0-9].*PAUSED'
 tmux send-keys -t replay 4
 holds "replay: path 4 has a quarter" until_screen '10\.1\.0\.4 .* 2[0-9] %'

@@ -76,9 +76,8 @@ pub fn fill(segments: &mut [SegmentJson], others: &[SegmentJson], map: &Map) {
         let mut of_peers: HashMap<(&str, &str, u32), Option<u64>> = HashMap::new();
         for q in s.qps.iter().filter(|q| q.live) {
             if let (Some(peer), Some(device), Some(port)) = (&q.peer, &q.device, q.port) {
-                // One rank that all its QPs have, or none.
                 let known = of_peers.entry((peer, device, port)).or_insert(q.peer_rank);
-                *known = known.filter(|k| Some(*k) == q.peer_rank);
+                *known = common(*known, q.peer_rank);
             }
         }
         for p in &mut s.peers {
@@ -87,6 +86,11 @@ pub fn fill(segments: &mut [SegmentJson], others: &[SegmentJson], map: &Map) {
             p.peer_rank = of_qps.unwrap_or_else(|| map.find(name));
         }
     }
+}
+
+/// The rank of a peer of whose QPs some have the one, some the other.
+fn common(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.filter(|_| one == other)
 }
 
 /// As [`End`], in bytes.
@@ -113,11 +117,10 @@ pub fn fill_frame(frame: &mut Frame) {
         }
         let of = |(at, q)| ends(p, at, q).and_then(|(own, far)| ranks.get(&(far, own)).copied());
         p.ranks_of_qps = p.now.qps.iter().enumerate().map(of).collect();
-        // One rank that all QPs of a peer have, or none.
         let mut of_peers: Vec<Option<Option<u64>>> = vec![None; p.now.peers.len()];
         for (q, rank) in p.now.qps.iter().zip(&p.ranks_of_qps).filter(|(q, _)| q.live) {
             if let Some(known) = index(q.peer).and_then(|i| of_peers.get_mut(i)) {
-                *known = Some(known.unwrap_or(*rank).filter(|k| Some(*k) == *rank));
+                *known = Some(common(known.unwrap_or(*rank), *rank));
             }
         }
         p.ranks_of_peers = of_peers.into_iter().map(Option::flatten).collect();
@@ -128,29 +131,13 @@ pub fn fill_frame(frame: &mut Frame) {
 mod tests {
     use super::*;
     use serde_json::json;
+    use telereduce::shm::model::Line;
 
     fn segment(rank: u64, qp: (&str, u32), far: (&str, u32)) -> SegmentJson {
-        let zeros: serde_json::Map<_, _> = [
-            "wr_posted",
-            "wr_completed",
-            "wr_failed",
-            "wr_dropped",
-            "wr_outstanding",
-            "bytes_posted",
-            "bytes_completed",
-            "bytes_failed",
-            "bytes_dropped",
-            "bytes_outstanding",
-            "wr_high_water",
-            "bytes_high_water",
-            "cqes",
-        ]
-        .into_iter()
-        .map(|n| (n.into(), json!(0)))
-        .collect();
         let latency = json!({"samples": 0, "buckets": []});
-        let mut rest = zeros.clone();
-        rest.insert("recv".into(), zeros.into());
+        let serde_json::Value::Object(mut rest) = json!(Line::default()) else {
+            unreachable!("counters are an object")
+        };
         for n in ["opcodes", "errors", "recv_errors"] {
             rest.insert(n.into(), json!({}));
         }

@@ -54,23 +54,7 @@ mod tests {
         let mut line = Line::default();
         line.send.wr_completed = completed;
         line.send.wr_outstanding = posted - completed;
-        QpView {
-            index,
-            qp_num: 100 + index,
-            dest_qp_num: 0,
-            port: 0,
-            peer: 0,
-            qp_type: 2,
-            state: 3,
-            srq: 0,
-            max_send_wr: 0,
-            max_recv_wr: 0,
-            flags: 0,
-            live: true,
-            created_ns: 7,
-            stalls: None,
-            line,
-        }
+        QpView { index, qp_num: 100 + index, live: true, created_ns: 7, line, ..QpView::default() }
     }
 
     #[test]

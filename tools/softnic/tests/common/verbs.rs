@@ -1,9 +1,5 @@
 //! The verbs, by way of the library's own C surface: control calls by name, posts and polls through the context's
 //! operations, as programs reach them.
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "every block calls a verb with objects that live as long as the test"
-)]
 
 use rdma_sys::*;
 use softnic::capi::{async_events, cq, device, memory, modify, qp, query, srq};
@@ -30,6 +26,7 @@ impl Dev {
     }
 
     pub fn open_with(bytes: usize, access: i32) -> Dev {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe {
             let list = device::ibv_get_device_list(null_mut());
             assert!(!list.is_null() && !(*list).is_null(), "a device");
@@ -51,14 +48,17 @@ impl Dev {
 
     /// What is in the buffer right now: others write to it.
     pub fn look<const N: usize>(&self, at: usize) -> [u8; N] {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         core::array::from_fn(|i| unsafe { (&raw const self.buf[at + i]).read_volatile() })
     }
 
     pub fn key(&self) -> u32 {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe { (*self.mr).lkey }
     }
 
     pub fn cq(&self, cqe: i32) -> *mut ibv_cq {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         let cq = unsafe { cq::ibv_create_cq(self.ctx, cqe, null_mut(), null_mut(), 0) };
         assert!(!cq.is_null(), "a CQ");
         cq
@@ -66,11 +66,14 @@ impl Dev {
 
     pub fn gid(&self, index: i32) -> [u8; 16] {
         let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         assert_eq!(unsafe { query::ibv_query_gid(self.ctx, 1, index, &raw mut gid) }, 0);
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe { gid.raw }
     }
 
     pub fn event(&self) -> u32 {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe {
             let mut e: ibv_async_event = core::mem::zeroed();
             assert_eq!(async_events::ibv_get_async_event(self.ctx, &raw mut e), 0);
@@ -158,6 +161,7 @@ impl Q {
     }
 
     pub fn on(d: &Dev, shape: &Shape, cq: *mut ibv_cq, recv_cq: *mut ibv_cq) -> Q {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe {
             let mut init: ibv_qp_init_attr = core::mem::zeroed();
             (init.send_cq, init.recv_cq, init.srq) = (cq, recv_cq, shape.srq);
@@ -174,20 +178,24 @@ impl Q {
     }
 
     pub fn name(&self, d: &Dev, shape: &Shape) -> Name {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         Name { qpn: unsafe { (*self.qp).qp_num }, gid: d.gid(shape.gid.into()), addr: d.addr(), key: d.key() }
     }
 
     pub fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> i32 {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe { modify::ibv_modify_qp(self.qp, attr, mask.cast_signed()) }
     }
 
     pub fn to(&self, state: u32) -> i32 {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         let mut a: ibv_qp_attr = unsafe { core::mem::zeroed() };
         a.qp_state = state;
         self.modify(&mut a, 1)
     }
 
     pub fn state(&self) -> u32 {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe {
             let (mut a, mut i): (ibv_qp_attr, ibv_qp_init_attr) = core::mem::zeroed();
             assert_eq!(qp::ibv_query_qp(self.qp, &raw mut a, 1, &raw mut i), 0);
@@ -197,6 +205,7 @@ impl Q {
 
     /// RESET to INIT.
     pub fn init(&self, shape: &Shape) {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         let mut a: ibv_qp_attr = unsafe { core::mem::zeroed() };
         (a.qp_state, a.port_num, a.qp_access_flags) = (1, 1, shape.access);
         assert_eq!(self.modify(&mut a, 0x39), 0, "INIT");
@@ -204,6 +213,7 @@ impl Q {
 
     /// INIT to RTS, with this peer.
     pub fn connect(&self, shape: &Shape, peer: &Name) {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         let mut a: ibv_qp_attr = unsafe { core::mem::zeroed() };
         let reliable = shape.kind == ibv_qp_type::IBV_QPT_RC;
         (a.qp_state, a.path_mtu, a.dest_qp_num, a.rq_psn) = (2, 3, peer.qpn, 0xff_fff0);
@@ -227,6 +237,7 @@ impl Q {
     }
 
     pub fn post(&self, wr: &mut ibv_send_wr) -> i32 {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe {
             let mut bad = null_mut();
             let post = (*(*self.qp).context).ops.post_send.expect("it can");
@@ -235,6 +246,7 @@ impl Q {
     }
 
     pub fn receive(&self, id: u64, sges: &mut [ibv_sge]) -> i32 {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         unsafe {
             let mut wr: ibv_recv_wr = core::mem::zeroed();
             (wr.wr_id, wr.sg_list, wr.num_sge) = (id, sges.as_mut_ptr(), sges.len() as i32);
@@ -259,11 +271,13 @@ impl Q {
     }
 
     pub fn destroy(self) {
+        // SAFETY: a verb, or what one gave, with objects that live as long as the test.
         assert_eq!(unsafe { qp::ibv_destroy_qp(self.qp) }, 0);
     }
 }
 
 pub fn poll(cq: *mut ibv_cq) -> Option<ibv_wc> {
+    // SAFETY: a verb, or what one gave, with objects that live as long as the test.
     unsafe {
         let mut wc: ibv_wc = core::mem::zeroed();
         let n = (*(*cq).context).ops.poll_cq.expect("it can")(cq, 1, &raw mut wc);
@@ -289,6 +303,7 @@ pub fn sge(addr: u64, length: u32, lkey: u32) -> ibv_sge {
 
 /// A send WR of an opcode.
 pub fn wr(id: u64, opcode: u32, flags: u32, sges: &mut [ibv_sge]) -> ibv_send_wr {
+    // SAFETY: a verb, or what one gave, with objects that live as long as the test.
     let mut w: ibv_send_wr = unsafe { core::mem::zeroed() };
     (w.wr_id, w.opcode, w.send_flags) = (id, opcode, flags);
     (w.sg_list, w.num_sge) = (sges.as_mut_ptr(), sges.len() as i32);
@@ -311,10 +326,12 @@ pub fn immediate(mut w: ibv_send_wr, imm: u32) -> ibv_send_wr {
 }
 
 pub fn imm_of(wc: &ibv_wc) -> u32 {
+    // SAFETY: a verb, or what one gave, with objects that live as long as the test.
     unsafe { wc.imm_data_invalidated_rkey_union.imm_data }
 }
 
 pub fn new_srq(d: &Dev, max_wr: u32) -> *mut ibv_srq {
+    // SAFETY: a verb, or what one gave, with objects that live as long as the test.
     unsafe {
         let mut init: ibv_srq_init_attr = core::mem::zeroed();
         (init.attr.max_wr, init.attr.max_sge) = (max_wr, 2);
@@ -325,6 +342,7 @@ pub fn new_srq(d: &Dev, max_wr: u32) -> *mut ibv_srq {
 }
 
 pub fn srq_receive(srq: *mut ibv_srq, id: u64, sges: &mut [ibv_sge]) -> i32 {
+    // SAFETY: a verb, or what one gave, with objects that live as long as the test.
     unsafe {
         let mut wr: ibv_recv_wr = core::mem::zeroed();
         (wr.wr_id, wr.sg_list, wr.num_sge) = (id, sges.as_mut_ptr(), sges.len() as i32);
@@ -334,6 +352,7 @@ pub fn srq_receive(srq: *mut ibv_srq, id: u64, sges: &mut [ibv_sge]) -> i32 {
 }
 
 pub fn srq_limit(srq: *mut ibv_srq, limit: u32) {
+    // SAFETY: a verb, or what one gave, with objects that live as long as the test.
     unsafe {
         let mut a: ibv_srq_attr = core::mem::zeroed();
         a.srq_limit = limit;
