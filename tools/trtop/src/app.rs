@@ -91,8 +91,8 @@ pub enum Hit {
     Tab(View),
     /// The heading of a column.
     Heading(Col),
-    /// A row, and whether it is selected.
-    Row(RowId, bool),
+    /// A row.
+    Row(RowId),
 }
 
 impl App {
@@ -304,8 +304,9 @@ impl App {
                     Some(Hit::Tab(v)) => self.view = v,
                     Some(Hit::Heading(col)) if self.list().sort.by == col => self.list().sort.descending ^= true,
                     Some(Hit::Heading(col)) => self.list().sort = Sort { by: col, descending: descends(col) },
-                    Some(Hit::Row(_, true)) => self.act(Action::Detail),
-                    Some(Hit::Row(id, false)) => self.list().selected = Some(id),
+                    // Whether it is selected now, be that drawn or not: clicks may come faster than the screen.
+                    Some(Hit::Row(id)) if self.list().selected.or(self.first) == Some(id) => self.act(Action::Detail),
+                    Some(Hit::Row(id)) => self.list().selected = Some(id),
                     None => {}
                 }
                 return;

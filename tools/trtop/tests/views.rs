@@ -251,4 +251,11 @@ fn the_mouse_takes_tabs_headings_rows_and_the_wheel() {
     // A click on nothing does nothing.
     mouse(&mut a, left, (79, 23));
     assert_eq!((a.view, a.list().position), (View::Qps, 7));
+    // Two clicks before the next screen are two clicks.
+    press(&mut a, "\u{1b}");
+    screen(&mut a, &frame, 80, 24);
+    let click = MouseEvent { kind: left, column: 5, row: 6, modifiers: KeyModifiers::NONE };
+    a.click(click);
+    a.click(click);
+    assert!(a.detail);
 }

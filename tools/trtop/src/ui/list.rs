@@ -125,7 +125,7 @@ pub fn draw(area: Rect, buf: &mut Buffer, app: &mut App, frame: &Frame) {
             (false, false) => Some(app.theme.dead()),
             (false, true) => None,
         };
-        app.hits.push((line, Hit::Row(row.id(), on)));
+        app.hits.push((line, Hit::Row(row.id())));
         // What the row above says of the same process need not be said again.
         let again = app.by_rank && !on && i > 0 && window[i - 1].process.id == row.process.id;
         let placed: Vec<Placed> = placed.iter().copied().filter(|p| !again || !of_process(p.col)).collect();
